@@ -7,8 +7,11 @@ import { deepStrictEqual } from "node:assert";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
+import { create } from "@bufbuild/protobuf";
+import { ValueSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationService } from "../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
+import { ScoreService } from "../gen/conversations/v1/score_service_pb.js";
 import { TRACES_ENDPOINT as name } from "../src/traces/otlp.ts";
 import { clientOf, postWebhook } from "../test/support/clients.ts";
 import { postEvents } from "../test/support/event-clients.ts";
@@ -20,8 +23,10 @@ import { TempFolder } from "../test/support/temp.ts";
 /** A span as Phoenix shows it. */
 interface PhoenixSpan {
 	readonly name: string;
+	readonly context: { readonly span_id: string };
 	readonly span_kind: string;
 	readonly attributes: Readonly<Record<string, unknown>>;
+	readonly events: readonly { readonly name: string; readonly attributes: Readonly<Record<string, unknown>> }[];
 }
 
 /** Minutes in which Phoenix must start, and the traces must arrive. */
@@ -52,12 +57,17 @@ try {
 async function test(url: string): Promise<void> {
 	await until(async () => (await fetch(`${url}/healthz`)).ok);
 	await using service = await startTestService({
-		...{ ACCESS_KEYS: `test:${KEY}:ingest+read+forward`, LOG_LEVEL: "silent" },
+		...{ ACCESS_KEYS: `test:${KEY}:ingest+read+forward+score`, LOG_LEVEL: "silent" },
 		...{ TRACES_OTLP_ENDPOINT: `${url}/v1/traces`, TRACES_DELAY_SECONDS: "5", TRACES_CONTENT: "on" },
 	});
-	for (const { conversationId, posts } of capturedSequences())
+	const scores = clientOf(ScoreService, service, "connect", KEY);
+	for (const { conversationId, posts } of capturedSequences()) {
 		for (const { webhook, body } of posts)
 			await (webhook === "events" ? postEvents(service, KEY, conversationId, body) : postWebhook(service, KEY, body));
+		// Before its runs are sent.
+		const value = create(ValueSchema, { kind: { case: "numberValue", value: 0.75 } });
+		await scores.setScores({ scores: [{ conversationId, name: "tests_passed", value, comment: "3 of 4" }] });
+	}
 	const forwarding = clientOf(ForwardingService, service, "connect", KEY);
 	await until(async () => {
 		const { endpoint } = await forwarding.getEndpoint({ name });
@@ -93,13 +103,23 @@ async function test(url: string): Promise<void> {
 				[id, sum("llm.token_count.prompt"), sum("llm.token_count.completion")],
 				[id, Number(summary.tokens?.promptTokens), Number(summary.tokens?.completionTokens)],
 			);
+		// The score of the conversation is an event of one of its runs, and no annotation of Phoenix.
+		const evaluations = own.flatMap(({ span_kind, events }) =>
+			events.map(({ name, attributes }) => [span_kind, name, attributes["gen_ai.evaluation.name"]].join(" ")),
+		);
+		counts.evaluations = (counts.evaluations ?? 0) + evaluations.length;
+		const given = evaluations.filter((one) => one.endsWith(" tests_passed"));
+		deepStrictEqual([id, given], [id, ["AGENT gen_ai.evaluation.result tests_passed"]]);
+		const ids = own.map(({ context }) => `span_ids=${context.span_id}`).join("&");
+		const annotations = await fetch(`${url}/v1/projects/default/span_annotations?${ids}`);
+		deepStrictEqual([annotations.status, JSON.parse(await annotations.text()).data], [200, []]);
 		for (const { span_kind: kind, name } of own) {
 			counts[kind] = (counts[kind] ?? 0) + 1;
 			const operation = Object.entries(KINDS).find(([known]) => known === kind)?.[1];
 			deepStrictEqual([kind, name.split(" ")[0]], [kind, operation]);
 		}
 	}
-	deepStrictEqual(Object.keys(counts).sort(), ["AGENT", "LLM", "TOOL", "sessions"]);
+	deepStrictEqual(Object.keys(counts).sort(), ["AGENT", "LLM", "TOOL", "evaluations", "sessions"]);
 	console.log(counts);
 }
 

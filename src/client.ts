@@ -28,6 +28,7 @@ import {
 } from "../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostService } from "../gen/conversations/v1/refused_post_service_pb.js";
+import { ScoreService } from "../gen/conversations/v1/score_service_pb.js";
 import { ServiceInfoService } from "../gen/conversations/v1/service_info_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_details_pb.js";
 
@@ -55,6 +56,7 @@ export * from "../gen/conversations/v1/forwarding_service_pb.js";
 export * from "../gen/conversations/v1/hooks_pb.js";
 export * from "../gen/conversations/v1/llm_pb.js";
 export * from "../gen/conversations/v1/refused_post_service_pb.js";
+export * from "../gen/conversations/v1/score_service_pb.js";
 export * from "../gen/conversations/v1/secrets_pb.js";
 export * from "../gen/conversations/v1/security_pb.js";
 export * from "../gen/conversations/v1/service_info_service_pb.js";
@@ -125,6 +127,8 @@ export function createConversationsClient(options: ConversationsClientOptions) {
 		forwarding: createClient(ForwardingService, transport),
 		/** Manages budgets, which tell endpoints what is spent. */
 		budgets: createClient(BudgetService, transport),
+		/** What people and programs think of conversations and of their events. */
+		scores: createClient(ScoreService, transport),
 		info: createClient(ServiceInfoService, transport),
 		/**
 		 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the

@@ -14,6 +14,7 @@ import { CLOCK, type WorkerOptions } from "./forward/endpoint-worker.ts";
 import { Endpoints } from "./forward/endpoints.ts";
 import { HttpSink } from "./forward/http-sink.ts";
 import { noticesOf } from "./forward/notices.ts";
+import { tellingScores } from "./forward/scored.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
 import { kafkaBroker, natsBroker, Sinks } from "./forward/sinks.ts";
 import { tell } from "./forward/tell.ts";
@@ -105,8 +106,12 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		onError: onRefusedError,
 	});
 	const eventPosts = config.ACCEPT_REFUSED ? accepting : eventIngest;
+	/** What is called when callers have changed endpoints, or what these deliver. */
+	const changed = { endpoints: () => {} };
+	const onChange = () => changed.endpoints();
+	const notices = noticesOf({ store, clock: CLOCK, onChange });
 	const reads = new ConversationReads({
-		store,
+		store: tellingScores(store, { notices, onChange }),
 		format,
 		vault,
 		events: eventFormat,
@@ -117,9 +122,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		onUnreadableEvent: ({ error, ...event }) => log.emit("event_unreadable", event, error),
 		onErased: (digest, caller) => log.emit("conversation_erased", { digest, caller }),
 	});
-	/** What is called when callers have changed endpoints. */
-	const changed = { endpoints: () => {} };
-	const forwarding = forwardingOf(config, store, { reads, log, onChange: () => changed.endpoints() });
+	const forwarding = { ...forwardingOf(config, store, { reads, log, onChange }), notices };
 	opened.use(forwarding.sink);
 	opened.use(forwarding.tracesSink);
 	const shares = budgetShares(store, reads, Date.now);
@@ -180,7 +183,7 @@ function forwardingOf(
 		onDisabled: ({ name, owner }, reason) => log.emit("endpoint_disabled", { name, owner, reason }),
 		onError: (error) => log.workFailed("forwarding", error),
 	};
-	return { endpoints, sink, tracesSink, forwarderOptions, notices: noticesOf({ store, clock: CLOCK, onChange }) };
+	return { endpoints, sink, tracesSink, forwarderOptions };
 }
 
 function reconcilerOf(

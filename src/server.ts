@@ -112,7 +112,7 @@ export async function startService(
 	});
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
-	const jsonReads = jsonRoutes(basePath, { methods, reads, store, format, stream: rpc });
+	const jsonReads = jsonRoutes(basePath, { methods, reads, store, format, maxBodyBytes, stream: rpc });
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),

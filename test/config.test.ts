@@ -322,7 +322,7 @@ describe("readConfig", () => {
 			"POSTGRES_STATEMENT_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_STATEMENT_TIMEOUT=10)",
 			"POSTGRES_NOTIFY: must be on or off (example: POSTGRES_NOTIFY=on)",
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
-			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
+			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause, score (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"MAX_BODY_BYTES: must be a whole number from 1 to 536870888 (example: MAX_BODY_BYTES=16777216)",
 			"MAX_INFLIGHT_BYTES: must be a whole number from 1 to 1099511627776 (example: MAX_INFLIGHT_BYTES=134217728)",
@@ -402,7 +402,7 @@ describe("DATABASE_URL", () => {
 
 describe("ACCESS_KEYS", () => {
 	const UNKNOWN_SCOPE =
-		"entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause";
+		"entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause, score";
 	const example = " (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)";
 
 	test.each([

@@ -203,7 +203,7 @@ describe("the modules of src import only what they may", () => {
 	test("trajectories reads only what a caller may see, and only the composition and its command know it", () => {
 		const known = [
 			/^events\/event-parts\.ts$/,
-			/^record\/json\//,
+			/^record\/(?:json\/|plan\.ts$)/,
 			/^transports\/http\/router\.ts$/,
 			/^transports\/reads\/parameters\.ts$/,
 		];

@@ -1,5 +1,5 @@
 import { type DescEnum, type DescField, type DescMethod, ScalarType } from "@bufbuild/protobuf";
-import { TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { TimestampSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { DeleteConversationRequestSchema } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
@@ -20,6 +20,7 @@ import {
 	ConversationFilterSchema,
 	ConversationService,
 	GetConversationRequestSchema,
+	ListConversationsRequestSchema,
 	ListConversationUpdatesRequestSchema,
 	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
@@ -29,18 +30,35 @@ import {
 	RefusedPostService,
 	RetryRefusedPostsRequestSchema,
 } from "../../gen/conversations/v1/refused_post_service_pb.js";
+import {
+	DeleteScoreRequestSchema,
+	ListScoresRequestSchema,
+	ReportScoresRequestSchema,
+	ScoreService,
+} from "../../gen/conversations/v1/score_service_pb.js";
+import { scopeOf } from "../../src/access/gate.ts";
 import { GROUPS as COUNT_GROUPS } from "../../src/conversations/read/count.ts";
 import { MAX_VALUES } from "../../src/conversations/read/events.ts";
-import { AGENT_KINDS, MAX_IDS, MAX_TAGS, MAX_TITLE_TEXT } from "../../src/conversations/read/filter.ts";
+import {
+	AGENT_KINDS,
+	MAX_IDS,
+	MAX_SCORES,
+	MAX_TAGS,
+	MAX_TITLE_TEXT,
+	SCORE_CONDITION,
+	SCORE_NAME,
+} from "../../src/conversations/read/filter.ts";
 import { FIRST_SEQUENCE } from "../../src/conversations/read/records.ts";
 import { MAX_GROUPS, MAX_TOP, GROUPS as USAGE_GROUPS } from "../../src/conversations/read/report-usage.ts";
 import { MAX_IDS as MAX_RETRIED, REFUSED_ID } from "../../src/conversations/refused/list-and-retry.ts";
+import { SCORE_GROUPS } from "../../src/conversations/scores.ts";
 import { packageJson } from "../../src/package-json.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan.ts";
 import { MAX_QUERY } from "../../src/search/query.ts";
 import { MAX_ID_LENGTH } from "../../src/store/condition.ts";
 import { TRAJECTORY_PATH, trajectoryForms } from "../../src/trajectories/trajectories.ts";
+import { isLarge } from "../../src/transports/admission.ts";
 import {
 	isOfRequests,
 	LAST_EVENT_ID,
@@ -210,7 +228,13 @@ function operation({ rpc, parameters, hasBody }: JsonRpc, plan: MessagePlan): Ex
 	const common = {
 		400: failure("A parameter or a member of the body is unknown, or has an invalid value."),
 		...REFUSALS,
-		...(hasBody ? { 413: failure(`The body is larger than ${MAX_JSON_BODY / 1024} KiB.`) } : {}),
+		...(hasBody
+			? {
+					413: failure(
+						`The body is larger than ${isLarge(scopeOf(rpc)) ? "MAX_BODY_BYTES" : `${MAX_JSON_BODY / 1024} KiB`}.`,
+					),
+				}
+			: {}),
 	};
 	const own: Record<number, ExactJsonObject> = {};
 	for (let n = 0; n < errors.length; n += 2) {
@@ -261,6 +285,7 @@ function contentOf(rpc: DescMethod, plan: MessagePlan): ExactJsonObject {
 		case ConversationEventService.method.listConversationEvents:
 			return jsonOf(rpc.output.name, { run: { value: LISTED_EVENTS } });
 		case ConversationReportService.method.reportUsage:
+		case ScoreService.method.reportScores:
 			return { ...jsonOf(rpc.output.name), "text/csv": { schema: { type: "string" } } };
 		default:
 			return jsonOf(rpc.output.name);
@@ -297,6 +322,9 @@ export function responseSchemas(): JsonSchemas {
 			},
 		],
 		["ConversationEventEntry", { members: { conversation_id: undefined } }],
+		["ConversationEntry", { members: {}, sometimes: ["scores"] }],
+		// In a body it can be left out.
+		["ConversationFilter", { members: {}, sometimes: ["scores"] }],
 		[
 			"ConversationCount",
 			{
@@ -359,14 +387,20 @@ interface Change {
 	readonly members: Readonly<Record<string, ExactJsonObject | undefined>>;
 	/** Names of the further members that the object always has. */
 	readonly always?: readonly string[];
+	/** Names of the members of the message that the object may lack. */
+	readonly sometimes?: readonly string[];
 	readonly description?: string;
 }
 
-function changed(schema: ExactJsonObject, { members, always = [], description }: Change): ExactJsonObject {
+function changed(
+	schema: ExactJsonObject,
+	{ members, always = [], sometimes = [], description }: Change,
+): ExactJsonObject {
 	const { properties, required } = schema;
 	const all = { ...(isJsonObject(properties) ? properties : {}), ...members };
 	const kept = Object.entries(all).flatMap(([name, one]) => (one === undefined ? [] : [[name, one] as const]));
-	const present = (Array.isArray(required) ? required : []).filter((name) => all[String(name)] !== undefined);
+	const isPresent = (name: string) => all[name] !== undefined && !sometimes.includes(name);
+	const present = (Array.isArray(required) ? required : []).map(String).filter(isPresent);
 	return {
 		...schema,
 		...(description === undefined ? {} : { description }),
@@ -397,6 +431,7 @@ function valueSchema({ enum: desc, message, scalar }: DescField, keywords: unkno
 	const further = isJsonObject(keywords) ? keywords : {};
 	if (desc !== undefined) return { ...enumSchema(desc), ...further };
 	if (message === TimestampSchema) return { type: "string", format: "date-time", ...further };
+	if (message === ValueSchema) return { type: ["number", "boolean", "string"], ...further };
 	if (message !== undefined) return { ...bodySchema(message.fields), ...further };
 	return { ...scalarSchema(scalar), ...further };
 }
@@ -453,10 +488,25 @@ const RULES: ReadonlyMap<DescField, ExactJsonObject> = new Map([
 		{ maxItems: MAX_GROUPS, uniqueItems: true, items: { pattern: oneOf(USAGE_GROUPS) } },
 	],
 	[CountConversationsRequestSchema.field.groupBy, { pattern: oneOf([...COUNT_GROUPS.keys()]) }],
+	[filtered.scores, { maxItems: MAX_SCORES, items: { pattern: SCORE_CONDITION.source } }],
+	[ListConversationsRequestSchema.field.scoreNames, { items: { pattern: SCORE_NAME.source } }],
+	[ListScoresRequestSchema.field.conversationId, UUID],
+	[ListScoresRequestSchema.field.name, { pattern: `${SCORE_NAME.source}|^$` }],
+	[DeleteScoreRequestSchema.field.conversationId, UUID],
+	[DeleteScoreRequestSchema.field.name, { pattern: SCORE_NAME.source }],
+	[ReportScoresRequestSchema.field.name, { pattern: SCORE_NAME.source }],
+	[
+		ReportScoresRequestSchema.field.groupBy,
+		{ maxItems: MAX_GROUPS, uniqueItems: true, items: { pattern: oneOf(SCORE_GROUPS) } },
+	],
 ]);
 
 /** Fields without which a request is refused. */
-const REQUIRED: ReadonlySet<DescField> = new Set([SearchConversationsRequestSchema.field.query]);
+const REQUIRED: ReadonlySet<DescField> = new Set([
+	SearchConversationsRequestSchema.field.query,
+	ListScoresRequestSchema.field.conversationId,
+	ReportScoresRequestSchema.field.name,
+]);
 
 /** Returns the pattern of one of some names of groups, or of a tag. */
 function oneOf(names: readonly string[]): string {

@@ -10,6 +10,8 @@ type AuditAction =
 	| "conversation.erased"
 	| "conversation.paused"
 	| "refused_posts.replayed"
+	| "score.changed"
+	| "score.deleted"
 	| "secrets.read"
 	| `endpoint.${string}`
 	| `delivery.${string}`

@@ -6,9 +6,9 @@ import type { Poster } from "../store/owners.ts";
 /**
  * Permissions of a key: send records, read them with secrets redacted or encrypted, read secrets in plain text, read
  * the metrics of the service, create and revoke keys, erase conversations, send what happens to endpoints, pause conversations by
- * budgets.
+ * budgets, score conversations and events.
  */
-export const scopes = ["ingest", "read", "secrets", "metrics", "keys", "erase", "forward", "pause"] as const;
+export const scopes = ["ingest", "read", "secrets", "metrics", "keys", "erase", "forward", "pause", "score"] as const;
 export type Scope = (typeof scopes)[number];
 
 /** Scopes of a key whose entry names none. */

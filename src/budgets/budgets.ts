@@ -7,7 +7,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { authorize, type Principal } from "../access/keys.ts";
 import { type Named, NamedRows } from "../access/named.ts";
-import { conditionsOf, uuid, wellFormed } from "../conversations/read/filter.ts";
+import { conditionsOnUpdates, uuid, wellFormed } from "../conversations/read/filter.ts";
 import { invalid } from "../errors.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
@@ -161,7 +161,7 @@ function judged(asked: Settings, owner: string): Settings {
 		["usage_id", usageId],
 	] as const)
 		if (wellFormed(text, name).length > MAX_NAME) throw invalid(name, `must have at most ${MAX_NAME} characters`);
-	conditionsOf(filter);
+	conditionsOnUpdates(filter);
 	const parts = thresholds.length === 0 && ruleOf(asked) === undefined ? DEFAULT_THRESHOLDS : thresholds;
 	return {
 		...asked,

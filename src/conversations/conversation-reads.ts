@@ -1,3 +1,4 @@
+import type { Score } from "../../gen/conversations/v1/score_service_pb.js";
 import { type CallSignal, ServiceError } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import { conversationEraser, type OnErased } from "./erase.ts";
@@ -13,6 +14,7 @@ import { listUpdates, type UpdatesRequest, UpdateViews } from "./read/updates.ts
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
 import { getRefusedPost, listRefusedPosts, type RefusedRequest } from "./refused/list-and-retry.ts";
 import type { RefusedPosts } from "./refused/refused-posts.ts";
+import { scoresOf } from "./scores.ts";
 import { type ClockSkews, listSenders } from "./senders.ts";
 import type { WatchOptions } from "./watch/watch.ts";
 import {
@@ -81,6 +83,7 @@ export class ConversationReads {
 			},
 			usage: new ReportUsage(store),
 			gaps: { list: (request: GapsRequest) => listGaps(store, request) },
+			scores: scoresOf(store),
 			erasing: conversationEraser(store, onErased),
 			senders: { list: () => listSenders(store, clocks) },
 			refused: {
@@ -110,6 +113,16 @@ export async function* redactedEvents(
 			...{ conversationId, pageToken, pageSize: PAGE, afterSequence: 0n, secrets: "redacted" },
 		});
 		yield* page.entries;
+		pageToken = page.nextPageToken;
+		if (pageToken === "") return;
+	}
+}
+
+/** Yields the scores of a conversation and of its events, in the order in which they are listed. Throws if it is not there. */
+export async function* scoresIn({ scores }: Pick<Reads, "scores">, conversationId: string): AsyncGenerator<Score> {
+	for (let pageToken = ""; ; ) {
+		const page = await scores.list({ conversationId, name: "", pageToken, pageSize: PAGE });
+		yield* page.scores;
 		pageToken = page.nextPageToken;
 		if (pageToken === "") return;
 	}

@@ -5,7 +5,7 @@ import {
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Caller, type Named, NamedRows } from "../access/named.ts";
-import { conditionsOf } from "../conversations/read/filter.ts";
+import { conditionsOnUpdates } from "../conversations/read/filter.ts";
 import { invalid, ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type {
@@ -234,7 +234,7 @@ function settingsOf(asked: AskedEndpoint & Pick<Named, "owner">, sink: Pick<Sink
 	if (!Object.hasOwn(FORMS, form)) throw invalid("form", `must be one of ${Object.keys(FORMS).join(", ")}`);
 	const isInclude = (name: string) => INCLUDES.some((known) => known === name);
 	if (!include.every(isInclude)) throw invalid("include", `must be of ${INCLUDES.join(", ")}`);
-	conditionsOf(filter);
+	conditionsOnUpdates(filter);
 	return {
 		...{ url: parsed.href, form, changes: [...new Set(changes)], include: [...new Set(include)] },
 		filter: toBinary(ConversationFilterSchema, create(ConversationFilterSchema, filter ?? {})),

@@ -3,7 +3,7 @@ import { conditionsOf } from "../conversations/read/filter.ts";
 import { encodeSummary } from "../conversations/read/records.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type { ExactJson } from "../record/json/json-value.ts";
-import { meetingQuery } from "../store/conversation-lists.ts";
+import { meetingQuery, type StoredConversation } from "../store/conversation-lists.ts";
 import type { EndpointRow } from "../store/forwarding.ts";
 import { type GapOf, gapKey, LASTING_GAP } from "../store/gaps.ts";
 import type { Store } from "../store/store.ts";
@@ -65,13 +65,7 @@ export function noticesOf({ store, clock, onChange }: NoticesOptions) {
 			conversationId === "" || meant.length === 0
 				? []
 				: await store.listConversations(meetingQuery(conversationId, []));
-		const summary = found && summaryOf(found);
-		const told = stringifyExactJson({
-			change: change.toLowerCase(),
-			...(conversationId === "" ? {} : { conversation_id: conversationId }),
-			...{ text, ...data },
-			...(conversationId === "" ? {} : { summary: summary === undefined ? null : encodeSummary(summary) }),
-		});
+		const told = dataOf({ change, conversationId, text, data }, found);
 		const delivery = { change, conversationId, sequence: undefined, data: told };
 		const at = BigInt(clock.now()) * 1000n;
 		const isNew = await store.tables.write.addNotice({
@@ -91,6 +85,20 @@ export function noticesOf({ store, clock, onChange }: NoticesOptions) {
 		const query = meetingQuery(conversationId, conditions);
 		return (await store.listConversations(query)).length > 0;
 	}
+}
+
+/** Returns the data of a delivery that has no update, as JSON text. `found` is its conversation. */
+export function dataOf(
+	{ change, conversationId, text, data }: Omit<Notice, "about" | "owner">,
+	found: Pick<StoredConversation, "summary"> | undefined,
+): string {
+	const summary = found && summaryOf(found);
+	return stringifyExactJson({
+		change: change.toLowerCase(),
+		...(conversationId === "" ? {} : { conversation_id: conversationId }),
+		...{ text, ...data },
+		...(conversationId === "" ? {} : { summary: summary === undefined ? null : encodeSummary(summary) }),
+	});
 }
 
 function idOf({ change, about }: Pick<Notice, "change" | "about">): string {

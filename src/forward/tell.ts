@@ -102,7 +102,12 @@ function isoTime(microseconds: bigint): string {
 }
 
 /** What is told without an update, with the types of the deliveries: see `notices.ts`. */
-const NOTICES = { GAP: "conversation.gap", BUDGET: "budget.threshold", SILENT: "conversation.silent" } as const;
+const NOTICES = {
+	GAP: "conversation.gap",
+	BUDGET: "budget.threshold",
+	SILENT: "conversation.silent",
+	SCORED: "conversation.scored",
+} as const;
 export type NoticeChange = keyof typeof NOTICES;
 
 /** What endpoints can be told of, by the names in the API, with the types of the deliveries. */

@@ -23,7 +23,7 @@ interface McpOptions {
 	readonly onFailed: (error: unknown) => void;
 }
 
-const INSTRUCTIONS = `Reads recorded conversations of coding agents: their records, events, usage and gaps. Nothing can be changed. Begin with search_conversations or list_conversations, then read_events. Each answer is bounded by max_bytes, and how_to_go_on says how to read more. ${NOTICE}`;
+const INSTRUCTIONS = `Reads recorded conversations of coding agents: their records, events, usage, gaps and scores. Nothing can be changed. Begin with search_conversations or list_conversations, then read_events. Each answer is bounded by max_bytes, and how_to_go_on says how to read more. ${NOTICE}`;
 const FRAME = {
 	notice: z.string(),
 	how_to_go_on: z.string().describe("How to read more; empty if this is all"),

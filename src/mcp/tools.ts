@@ -7,6 +7,7 @@ import {
 } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { SearchConversationsRequestSchema } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ListConversationsRequestSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { ReportScoresRequestSchema } from "../../gen/conversations/v1/score_service_pb.js";
 import { ServiceError } from "../errors.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, isJsonObject, memberOf, sameTree } from "../record/json/json-value.ts";
@@ -80,6 +81,9 @@ const MEANINGS: Readonly<Record<string, string>> = {
 	from: "ISO 8601 date-time with an offset",
 	time_zone: "IANA name; UTC by default",
 	top: "Number of groups to show one by one; the others are summed up",
+	order_score: "Name of the score that order_by score orders by",
+	score_name: "Names of scores that each entry shows",
+	score: "NAME:VALUE, NAME>=NUMBER (or >, <=, <), or none:NAME; all must match",
 };
 
 /** Returns the schemas of query parameters of the HTTP API: those of the filter of a request, and of fields of its own. */
@@ -147,7 +151,7 @@ export const TOOLS: readonly Tool[] = [
 	tool({
 		name: "list_conversations",
 		description: "Lists the summaries of conversations: title, status, model, cost, tokens, times, tags.",
-		input: z.object({ ...queryOf(ListConversationsRequestSchema, "order_by"), ...page }),
+		input: z.object({ ...queryOf(ListConversationsRequestSchema, "order_by", "order_score", "score_name"), ...page }),
 		output: z.object({
 			conversations: z.array(listed),
 			next_page_token: nextPageToken,
@@ -249,6 +253,27 @@ export const TOOLS: readonly Tool[] = [
 			next_page_token: nextPageToken,
 		}),
 		run: (ask, { conversation_id, ...args }, bytes) => pageOf(ask, `${pathOf(conversation_id)}/gaps`, args, bytes),
+	}),
+	tool({
+		name: "list_scores",
+		description:
+			"Lists what people, programs and critics think of a conversation and of its events: name, value, comment, giver. Find conversations by their scores with score of list_conversations.",
+		input: z.object({ conversation_id: id, name: z.string().optional().describe("Only scores of this name"), ...page }),
+		output: z.object({ scores: z.array(z.looseObject({ name: z.string() })), next_page_token: nextPageToken }),
+		run: (ask, args, bytes) => pageOf(ask, "/api/v1/scores", args, bytes),
+	}),
+	tool({
+		name: "report_scores",
+		description:
+			"Sums up the scores of a name in groups, beside the cost of their conversations: count, mean, share of true, counts of categories.",
+		input: z.object({
+			name: z.string(),
+			...queryOf(ReportScoresRequestSchema, "from", "to"),
+			group_by: z.array(z.string()).max(4).optional().describe("model, agent_kind, sender, owner, day or tag:KEY"),
+			...rows,
+		}),
+		output: z.object({ rows: z.array(z.looseObject({})), total: z.looseObject({}), all_rows: z.int() }),
+		run: (ask, args, bytes) => rowsOf(ask, "/api/v1/scores/report", "rows", args, bytes),
 	}),
 	tool({
 		name: "compare_conversations",

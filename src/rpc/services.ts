@@ -20,6 +20,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
+import { ScoreService } from "../../gen/conversations/v1/score_service_pb.js";
 import {
 	type GetServiceInfoResponseSchema,
 	ServiceInfoService,
@@ -50,6 +51,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationEraseService,
 	ForwardingService,
 	BudgetService,
+	ScoreService,
 	ServiceInfoService,
 ];
 
@@ -160,6 +162,10 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			};
 		}),
 		unary(ConversationGapService.method.listConversationGaps, (request, caller) => reads.of(caller).gaps.list(request)),
+		unary(ScoreService.method.setScores, (request, caller) => reads.of(caller).scores.set(request, caller)),
+		unary(ScoreService.method.listScores, (request, caller) => reads.of(caller).scores.list(request)),
+		unary(ScoreService.method.deleteScore, (request, caller) => reads.of(caller).scores.remove(request, caller)),
+		unary(ScoreService.method.reportScores, (request, caller) => reads.of(caller).scores.report(request)),
 		...adminMethods(context),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),

@@ -1,5 +1,7 @@
 import { messageText } from "../events/event-parts.ts";
 import { type ExactJson, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import { isScore, MAX_COMMENT } from "../store/scores.ts";
+import type { CriticResult } from "../store/text-index.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 import type { SearchText, TextField } from "./match.ts";
 
@@ -48,6 +50,15 @@ export function eventTexts(event: ExactJson): SearchText[] {
 	if (memberOf(observation, "is_error") === true) add("error", contentOf(memberOf(observation, "content")));
 	if (memberOf(event, "is_error") === true) add("error", textOf(memberOf(event, "raw_output")));
 	return texts;
+}
+
+/** Returns what a critic says in an event with hidden secrets; undefined for nothing, and for what is no number of a score. */
+export function criticResultOf(event: ExactJson): CriticResult | undefined {
+	const result = memberOf(event, "critic_result");
+	const value = memberOf(result, "score");
+	if (!isScore(value)) return undefined;
+	const message = replaceUserinfo(textOf(memberOf(result, "message")) ?? "", () => REDACTED);
+	return { value, comment: message.slice(0, MAX_COMMENT).toWellFormed() };
 }
 
 /** Returns a text, or the texts of a list separated by spaces. */

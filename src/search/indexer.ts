@@ -7,14 +7,14 @@ import type { StoredEvent } from "../store/entries.ts";
 import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import { type EventWords, NO_PROGRESS } from "../store/text-index.ts";
-import { eventTexts, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
+import { criticResultOf, eventTexts, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
 /**
- * Version of the rules by which texts and words are taken from events. Raise it when they change, and let the view of
- * conversations derive the words of titles anew.
+ * Version of the rules by which texts, words and results of critics are taken from events. Raise it when they change, and let the
+ * view of conversations derive the words of titles anew.
  */
-const INDEX_RULES = 3;
+const INDEX_RULES = 4;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
 const EVENTS = { limit: 200, maxBytes: 2 ** 20 };
@@ -115,18 +115,18 @@ export class TextIndexer {
 			await store.writeIndexStep({ expects: progress, next, events: [] });
 			return true;
 		}
-		const { words, through, hasMore } = await this.#events(progress.events);
+		const { indexed, through, hasMore } = await this.#events(progress.events);
 		if (through === progress.events) return false;
 		const next = { ...progress, events: through };
-		const isWritten = await store.writeIndexStep({ expects: progress, next, events: words });
+		const isWritten = await store.writeIndexStep({ expects: progress, next, events: indexed });
 		return hasMore || !isWritten;
 	}
 
 	async #events(after: bigint) {
 		const { events } = this.#options.store;
 		const { newest } = await events.range();
-		const words: EventWords[] = [];
-		if (newest <= after) return { words, through: after, hasMore: false };
+		const indexed: EventWords[] = [];
+		if (newest <= after) return { indexed, through: after, hasMore: false };
 		const read = (from: bigint) => ({
 			after: from,
 			newest,
@@ -137,8 +137,9 @@ export class TextIndexer {
 		const found = await page.found;
 		let since = performance.now();
 		for (const event of found) {
-			const of = this.#wordsOf(event);
-			if (of.size > 0) words.push({ sequence: event.sequence, words: [...of] });
+			const { words, criticResult } = this.#read(event);
+			if (words.length > 0 || criticResult !== undefined)
+				indexed.push({ sequence: event.sequence, words, criticResult });
 			if (performance.now() - since < MAX_TURN) continue;
 			// Requests that wait are answered in between.
 			await setImmediate();
@@ -151,18 +152,18 @@ export class TextIndexer {
 			// The next step gets the error.
 			this.#ahead.found.catch(() => undefined);
 		}
-		return { words, through, hasMore };
+		return { indexed, through, hasMore };
 	}
 
-	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {
-		if ("unreadable" in event) return new Set();
+	#read({ conversationId, event }: StoredEvent): Omit<EventWords, "sequence"> {
+		if ("unreadable" in event) return { words: [] };
 		try {
-			const { format } = this.#options;
-			const texts = eventTexts(format.read(conversationId, event));
-			return atMost(MAX_WORD_BYTES, new Set(texts.flatMap(({ text }) => [...indexWords(wordsOf(text))])));
+			const read = this.#options.format.read(conversationId, event);
+			const words = new Set(eventTexts(read).flatMap(({ text }) => [...indexWords(wordsOf(text))]));
+			return { words: [...atMost(MAX_WORD_BYTES, words)], criticResult: criticResultOf(read) };
 		} catch (error) {
 			// It cannot be shown either.
-			if (isDataLoss(error)) return new Set();
+			if (isDataLoss(error)) return { words: [] };
 			throw error;
 		}
 	}

@@ -1,5 +1,5 @@
 import type { Session } from "./session.ts";
-import { insertNew, type RowOf, selectRows } from "./typed-rows.ts";
+import { columnsOf, insertNew, type RowOf, selectRows } from "./typed-rows.ts";
 import { bigint } from "./values.ts";
 
 /**
@@ -40,19 +40,27 @@ export const KEPT_FOR = 400n * 86_400n * 1_000_000n;
 /** Maximum number of old rows that are removed with each new one. */
 export const REMOVED = 100;
 
-/** Adds an entry after all others, and removes some of those that are too old or too many. */
-export async function addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
+/** Adds an entry as {@link addAudits} does. */
+export function addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
+	return addAudits(session, [entry]);
+}
+
+/** Adds entries of one time after all others, and removes some of those that are too old or too many. */
+export async function addAudits(session: Session, [first, ...others]: readonly NewAuditEntry[]): Promise<void> {
+	if (first === undefined) return;
 	const table = `${session.dialect.schema}audit`;
 	let number: bigint;
 	do {
 		const [newest] = await session.all(`SELECT coalesce(max(number), 0) AS number FROM ${table}`);
 		number = bigint(newest?.number) + 1n;
 		// Of two transactions with the same number, the second one waits for the first, and then takes the next number.
-	} while (!(await insertNew(session, "audit", { ...entry, number })));
+	} while (!(await insertNew(session, "audit", { ...first, number })));
+	const rows = others.map((entry, n) => columnsOf("audit", { ...entry, number: number + BigInt(n) + 1n }));
+	await session.insert("audit", rows);
 	await session.all(
-		`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED})
+		`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED + rows.length})
 			AND (number <= ? OR at < ?)`,
-		...[number - BigInt(MAX_KEPT), entry.at - KEPT_FOR],
+		...[number + BigInt(rows.length - MAX_KEPT), first.at - KEPT_FOR],
 	);
 }
 

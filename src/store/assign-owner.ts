@@ -45,7 +45,7 @@ export async function assignOwner(session: Session, assignment: OwnerAssignment)
 }
 
 /** Tables whose rows have the owner of their conversation, beside those of usage. */
-const OWNED = ["heads", "activities", "updates", "events", "pruned"];
+const OWNED = ["heads", "activities", "updates", "events", "pruned", "scores"];
 
 /** @param among the only conversations to find; left out for all */
 async function findUnassigned(

@@ -44,6 +44,12 @@ export type Condition =
 	 */
 	| { readonly kind: "gaps"; readonly value: true; readonly before?: bigint | undefined }
 	| { readonly kind: "gaps"; readonly value: false }
+	/** No score of this name stands for the conversation, or with `isOrdered` none by which a list is ordered. */
+	| { readonly kind: "score"; readonly name: string; readonly is: "none"; readonly isOrdered?: true }
+	/** The score of this name that stands for the conversation is shown as one of these texts: see `score_values`. */
+	| { readonly kind: "score"; readonly name: string; readonly is: "="; readonly value: readonly string[] }
+	/** It is a number, or the share of true, that compares so. */
+	| { readonly kind: "score"; readonly name: string; readonly is: ">=" | ">" | "<=" | "<"; readonly value: number }
 	/** The title contains a text. The case of ASCII letters is ignored. */
 	| { readonly kind: "title"; readonly contains: string };
 
@@ -86,6 +92,8 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 			const { from, to } = condition;
 			return time !== undefined && (from === undefined || time >= from) && (to === undefined || time < to);
 		}
+		case "score":
+			throw new TypeError("a summary has no scores");
 		case "title":
 			return summary.title !== undefined && asciiLower(summary.title).includes(asciiLower(condition.contains));
 	}
@@ -100,7 +108,7 @@ export function isCountedFast(conditions: readonly Condition[]): boolean {
 }
 
 /** The orders of a list. The largest value comes first; of equal values, the one with the newest current update. */
-export const listOrders = ["updated", "activity", "created", "cost", "tokens"] as const;
+export const listOrders = ["updated", "activity", "created", "cost", "tokens", "score"] as const;
 export type ListOrder = (typeof listOrders)[number];
 
 /** What stands for a cost or tokens that were not reported: less than all others, so that they come last in each order. */

@@ -11,7 +11,8 @@ import {
 	summaryFrom,
 	withErrorSequence,
 } from "./rows.ts";
-import { allOf, given, type Session, type Sql, type SqlCondition, sql, type Terms } from "./session.ts";
+import { allOf, type Found, given, type Session, type Sql, type SqlCondition, sql, type Terms } from "./session.ts";
+import type { TableName } from "./tables.ts";
 import {
 	bigint,
 	bindable,
@@ -33,6 +34,8 @@ export interface ConversationQuery {
 	readonly conditions: readonly Condition[];
 	/** Default: `updated`. */
 	readonly order?: ListOrder | undefined;
+	/** Name of the score by which the order `score` orders. */
+	readonly orderScore?: string | undefined;
 	/** Only conversations whose current update has a sequence below this one: where the next page begins. */
 	readonly before?: bigint | undefined;
 	/** Of another order than `updated`: the value at which the next page begins. Set if `before` is. */
@@ -49,7 +52,7 @@ export function meetingQuery(conversationId: string, conditions: readonly Condit
 
 /** A conversation with its current record, as lists return it. */
 export interface StoredConversation {
-	/** The value by which the list is ordered; undefined in the order `updated`. Only `cost` has a fraction. */
+	/** The value by which the list is ordered; undefined in the order `updated`. `cost` and `score` have fractions. */
 	readonly orderValue?: bigint | number | undefined;
 	readonly conversationId: string;
 	/** Sequence of the current update. Of a conversation without a record: see `isSequence`. */
@@ -94,12 +97,34 @@ const ORDERS: Readonly<Record<ListOrder, string>> = {
 	created: "c.created_at",
 	cost: "c.cost",
 	tokens: "c.tokens",
+	score: "o.value",
 };
 
+/** The value of conversations without a score to order by: less than all others, so that they come last. */
+const WITHOUT_SCORE = Number.NEGATIVE_INFINITY;
+
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
+	const { order, orderScore: name = "", before, beforeValue, conditions, limit } = query;
+	if (order !== "score") return await listInOrder(session, query);
+	const areScored = beforeValue !== WITHOUT_SCORE;
+	const scored = areScored ? await listInOrder(session, query) : [];
+	if (scored.length === limit) return scored;
+	const others = await listInOrder(session, {
+		...query,
+		order: "updated",
+		conditions: [...conditions, { kind: "score", name, is: "none", isOrdered: true }],
+		before: areScored ? undefined : before,
+		limit: limit - scored.length,
+	});
+	return [...scored, ...others.map((one) => ({ ...one, orderValue: WITHOUT_SCORE }))];
+}
+
+async function listInOrder(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { order = "updated", before = 2n ** 63n, beforeValue, limit, withRecords } = query;
 	const { schema } = session.dialect;
-	const { from, tests } = await session.find(conditionSql(query.conditions, session), order);
+	const conditions = conditionSql(query.conditions, session);
+	const isByScore = order === "score";
+	const { from, tests } = isByScore ? byScore(session, query, conditions) : await session.find(conditions, order);
 	const isUpdated = order === "updated";
 	const key = isUpdated ? ["c.sequence"] : [ORDERS[order], "c.sequence"];
 	const value = typeof beforeValue === "bigint" ? bindable(beforeValue) : beforeValue;
@@ -107,8 +132,9 @@ export async function listConversations(session: Session, query: ConversationQue
 	const isBefore = sql(`(${key.join()}) < (${start.map(() => "?").join()})`, ...start);
 	const where = allOf([...tests, ...(isUpdated || beforeValue !== undefined ? [isBefore] : [])]);
 	const ordered = key.map((part) => `${part} DESC`).join();
-	const page = sql(`FROM ${from} WHERE ${where.text} ORDER BY ${ordered} LIMIT ?`, ...where.parameters, limit);
-	const of = (await session.isSpread()) ? await pageByIds(session, page) : page;
+	const found = sql(`FROM ${from} WHERE ${where.text}`, ...where.parameters);
+	const page = sql(`${found.text} ORDER BY ${ordered} LIMIT ?`, ...found.parameters, limit);
+	const of = (await session.isSpread()) ? await pageByIds(session, page, found) : page;
 	const rows = await session.all(
 		`SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
 			c.created_at, c.updated_at, c.gap_count, c.gaps_since, u.summary, ${ACTIVITY_COLUMNS}
@@ -128,14 +154,29 @@ export async function listConversations(session: Session, query: ConversationQue
 	);
 }
 
+/** Returns how conversations with a score are found, in the order of its index. */
+function byScore(
+	{ dialect: { schema, join } }: Session,
+	{ orderScore = "", beforeValue }: ConversationQuery,
+	conditions: readonly SqlCondition[],
+): Found {
+	const isScored = sql("o.name = ? AND o.value IS NOT NULL", orderScore);
+	// Later pages begin in the index where the one before ended.
+	const isBefore = given([["o.value <= ?", beforeValue]]);
+	return {
+		from: `${schema}score_values o ${join} ${schema}conversations c ON c.conversation_id = o.conversation_id`,
+		tests: [isScored, isBefore, ...conditions.map(({ test }) => test)],
+	};
+}
+
 /**
  * Reads the ids of a page. Returns a source with the same conversations that has no limit: when rows are spread over servers,
  * the whole of each table would be copied that is joined to rows with a limit.
  */
-async function pageByIds({ all, isIn, dialect }: Session, { text: page, parameters }: Sql): Promise<Sql> {
+async function pageByIds({ all, isIn }: Session, { text: page, parameters }: Sql, found: Sql): Promise<Sql> {
 	const rows = await all(`SELECT c.conversation_id ${page}`, ...parameters);
 	const ids = rows.map(({ conversation_id }) => text(conversation_id));
-	return sql(`FROM ${dialect.schema}conversations c WHERE ${isIn("c.conversation_id")}`, ids);
+	return sql(`${found.text} AND ${isIn("c.conversation_id")}`, ...found.parameters, ids);
 }
 
 export async function countConversations(
@@ -218,11 +259,7 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 				["t.key = ?", keyOf(key)],
 				["t.value = ?", value && keyOf(value)],
 			]);
-			const from =
-				"tags t INDEXED BY tags_by_value CROSS JOIN conversations c ON c.conversation_id = t.conversation_id";
-			const { schema } = terms.dialect;
-			const of = `EXISTS (SELECT 1 FROM ${schema}tags t WHERE t.conversation_id = c.conversation_id AND ${where.text})`;
-			return { test: sql(of, ...where.parameters), index: { from, where } };
+			return inOther(terms, "tags", "tags_by_value", where);
 		}
 		case "title":
 			return { test: sql(`${terms.dialect.placeOf}(lower(c.title), ?) > 0`, asciiLower(condition.contains)) };
@@ -245,6 +282,21 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 		}
 		case "not_reported":
 			return byIndex(sql(`c.${condition.of} = ${NOT_REPORTED}`), `conversations_by_${condition.of}`);
+		case "score": {
+			const { name } = condition;
+			const isNamed = sql("t.name = ?", name);
+			if (condition.is === "none") {
+				const where = condition.isOrdered ? allOf([isNamed, sql("t.value IS NOT NULL")]) : isNamed;
+				const { test } = inOther(terms, "score_values", "score_values_by_value", where);
+				return { test: sql(`NOT ${test.text}`, ...test.parameters) };
+			}
+			if (condition.is !== "=") {
+				const where = sql(`t.name = ? AND t.value ${condition.is} ?`, name, condition.value);
+				return inOther(terms, "score_values", "score_values_by_value", where);
+			}
+			const shown = sql(`t.shown IN (${condition.value.map(() => "?").join()})`, ...condition.value);
+			return inOther(terms, "score_values", "score_values_by_shown", allOf([isNamed, shown]));
+		}
 		case "error": {
 			const test = sql(`c.has_error = ${condition.value ? "TRUE" : "FALSE"}`);
 			return condition.value ? byIndex(test, "conversations_with_error") : { test };
@@ -256,6 +308,14 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 			return byIndex(allOf([sql("c.gap_count > 0"), isOlder]), "conversations_with_gaps");
 		}
 	}
+}
+
+/** @param where test of a row `t` of a table with several rows of a conversation */
+function inOther({ dialect: { schema } }: Terms, table: TableName, index: string, where: Sql): SqlCondition {
+	const isOf = "t.conversation_id = c.conversation_id";
+	const test = `EXISTS (SELECT 1 FROM ${schema}${table} t WHERE ${isOf} AND ${where.text})`;
+	const from = `${table} t INDEXED BY ${index} CROSS JOIN conversations c ON ${isOf}`;
+	return { test: sql(test, ...where.parameters), index: { from, where } };
 }
 
 /** @param index undefined for one that SQLite chooses itself */

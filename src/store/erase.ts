@@ -52,7 +52,7 @@ async function eraseAll(
 	await keepUsage(session, [conversationId, ...relatives]);
 	await forgetRelations(session, conversationId, relatives);
 	await removeEntriesOf(session, conversationId);
-	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations"])
+	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations", "scores"])
 		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
 	await forgetUsage(session, conversationId);
 	await deriveConversations(session, [conversationId, ...relatives]);

@@ -57,12 +57,18 @@ export interface DeliveryRow extends Omit<RowOf<"deliveries">, "endpointId" | "s
 /** The result of a try. */
 export type DeliveryResult = Omit<DeliveryRow, "number" | "change" | "sequence" | "data" | "createdAt">;
 
+/** A delivery for the queue of an endpoint. */
+export interface EndpointDelivery {
+	readonly endpoint: string;
+	readonly delivery: NewDelivery;
+}
+
 /** Something to tell endpoints that has no update. The id and the conversation are as for {@link NewDelivery}. */
 export interface NewNotice {
 	readonly id: string;
 	readonly conversationId: string;
 	/** What each endpoint is told. */
-	readonly deliveries: readonly { readonly endpoint: string; readonly delivery: NewDelivery }[];
+	readonly deliveries: readonly EndpointDelivery[];
 	readonly at: bigint;
 }
 
@@ -210,9 +216,7 @@ export const forwardingWrites = {
 	 */
 	async addNotice(session: Session, { id, conversationId, deliveries, at }: NewNotice): Promise<boolean> {
 		if (!(await insertNew(session, "notices", { id, conversationId, noticedAt: at }))) return false;
-		// In one order, as for all who lock several endpoints.
-		for (const { endpoint, delivery } of deliveries.toSorted((a, b) => (a.endpoint < b.endpoint ? -1 : 1)))
-			await enqueue(session, endpoint, { deliveries: [delivery], at });
+		await enqueueEach(session, deliveries, at);
 		const table = `${session.dialect.schema}notices`;
 		await session.all(
 			`DELETE FROM ${table} WHERE id IN (
@@ -346,6 +350,17 @@ async function takeNumbers(session: Session, id: string, count: number): Promise
 	if (row === undefined) return [];
 	const first = bigint(row.next_number) - BigInt(count);
 	return Array.from({ length: count }, (_, n) => first + BigInt(n));
+}
+
+/** Puts deliveries into the queues of their endpoints, if these exist, in one order, as for all who lock several endpoints. */
+export async function enqueueEach(
+	session: Session,
+	deliveries: readonly EndpointDelivery[],
+	at: bigint,
+): Promise<void> {
+	const queues = Map.groupBy(deliveries, ({ endpoint }) => endpoint);
+	for (const [endpoint, queued] of [...queues].sort(([a], [b]) => (a < b ? -1 : 1)))
+		await enqueue(session, endpoint, { deliveries: queued.map(({ delivery }) => delivery), at });
 }
 
 async function enqueue(session: Session, id: string, { deliveries, at, nextAt = at }: Queued): Promise<void> {

@@ -1,4 +1,5 @@
 import { conditionSql } from "./conversation-lists.ts";
+import { writeCriticResults } from "./scores.ts";
 import { allOf, type Session, type Sql, sql } from "./session.ts";
 import {
 	type DocumentQuery,
@@ -8,7 +9,7 @@ import {
 	type IndexTerm,
 	newestFirst,
 } from "./text-index.ts";
-import { bigint, bindable, integer, text } from "./values.ts";
+import { bigint, bindable, integer, nullable, text } from "./values.ts";
 
 /** The steps by which the index of search is written, and the documents that it finds. */
 
@@ -26,17 +27,27 @@ async function writeIndexStep(session: Session, { expects, next, events }: Index
 		...[next, expects].flatMap(({ version, events }) => [version, events]),
 	);
 	if (moved.length === 0) return false;
-	const wordsOf = new Map(events.map(({ sequence, words }) => [sequence, words]));
+	const eventOf = new Map(events.map((event) => [event.sequence, event]));
 	const find = async () => {
 		const rows = await all(
-			`SELECT conversation_id, sequence FROM ${dialect.schema}events WHERE ${isAmong("sequence")}`,
-			[...wordsOf.keys()],
+			`SELECT conversation_id, event_id, sequence, owner, received_at FROM ${dialect.schema}events
+			WHERE ${isAmong("sequence")}`,
+			[...eventOf.keys()],
 		);
-		return rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) }));
+		return rows.map((row) => ({
+			conversationId: text(row.conversation_id),
+			eventId: text(row.event_id),
+			owner: nullable(text, row.owner) ?? "",
+			givenAt: bigint(row.received_at),
+			...(eventOf.get(bigint(row.sequence)) ?? { sequence: bigint(row.sequence), words: [], criticResult: undefined }),
+		}));
 	};
 	// A removal of these events waits for the locks, and then removes the words too.
 	await session.lock([...new Set((await find()).map(({ conversationId }) => conversationId))]);
-	await session.writeWords((await find()).map((event) => ({ ...event, words: wordsOf.get(event.sequence) ?? [] })));
+	const found = await find();
+	await session.writeWords(found);
+	const results = found.flatMap(({ criticResult, ...event }) => (criticResult ? [{ ...event, ...criticResult }] : []));
+	await writeCriticResults(session, results);
 	return true;
 }
 

@@ -8,8 +8,10 @@ import {
 } from "./conversation-lists.ts";
 import { closeGap, removeOldGaps } from "./gaps.ts";
 import { isOfRow } from "./rows.ts";
+import { deriveScoreValues } from "./scores.ts";
 import type { LogTable } from "./sequence-log.ts";
 import type { Calls, Columns, Session } from "./session.ts";
+import { removeRows } from "./typed-rows.ts";
 import { bigint, bindable, max, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
@@ -147,6 +149,7 @@ async function removeEvents(
 	if (rows.length === 0) return 0;
 	const ids = [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))];
 	await session.lock(ids);
+	await lockView(session, "conversations");
 	await keepUsage(session, ids);
 	const removed = await removeEntries(session, "events", rows);
 	const gone = await all(
@@ -156,8 +159,12 @@ async function removeEvents(
 		RETURNING conversation_id`,
 		ids,
 	);
-	for (const { conversation_id } of gone)
-		await closeGap(session, { conversationId: text(conversation_id), kind: "no_record", missing: "" });
+	for (const { conversation_id } of gone) {
+		const conversationId = text(conversation_id);
+		await removeRows(session, "scores", { conversationId });
+		await deriveScoreValues(session, [conversationId]);
+		await closeGap(session, { conversationId, kind: "no_record", missing: "" });
+	}
 	await removeOldGaps(session, ids, receivedBefore);
 	await removeUnused(session, ids);
 	return removed;
@@ -195,7 +202,7 @@ async function removeConversation(
 	if (removed >= limit) return removed;
 	const rows = last.map((sequence) => ({ conversation_id: conversationId, sequence }));
 	removed += await removeEntries(session, "updates", rows);
-	for (const table of ["activities", "gaps", "children", "refused_posts", "heads"])
+	for (const table of ["activities", "gaps", "children", "refused_posts", "heads", "scores"])
 		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
 	await removeUnused(session, [conversationId]);
 	await deriveConversations(session, [conversationId]);
@@ -281,13 +288,22 @@ async function removeFromLog(
 }
 
 /**
- * Removes entries of a log, and stores in `pruned` how far each conversation was pruned.
+ * Removes entries of a log with the scores of events, and stores in `pruned` how far each conversation was pruned. The view of
+ * conversations is locked.
  *
  * @param rows as of {@link removeFromLog}
  * @returns the number of those that existed
  */
 async function removeEntries(session: Session, log: LogTable, rows: readonly Row[]): Promise<number> {
 	const { schema, greatest } = session.dialect;
+	if (log === "events") {
+		const events = `SELECT conversation_id, event_id FROM ${schema}events WHERE ${session.isAmong("sequence")}`;
+		const scored = await session.all(
+			`DELETE FROM ${schema}scores WHERE (conversation_id, event_id) IN (${events}) RETURNING conversation_id`,
+			rows.map(({ sequence }) => bigint(sequence)),
+		);
+		await deriveScoreValues(session, [...new Set(scored.map(({ conversation_id }) => text(conversation_id)))]);
+	}
 	const gone = await removeFromLog(session, log, rows);
 	const last = gone.at(-1);
 	if (last === undefined) return 0;

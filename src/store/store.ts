@@ -23,6 +23,8 @@ import { getOwnership, type OwnerAssignment } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
 import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";
+import { reportScores } from "./score-report.ts";
+import { listScoreValues, scoreReads, scoreWrites } from "./scores.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable, RangeQuery, SequenceLog } from "./sequence-log.ts";
 import { type Calls, type Claims, claim, type Session } from "./session.ts";
@@ -56,6 +58,7 @@ export const reads = {
 	...logReads,
 	...refusedReads,
 	...removalReads,
+	...scoreReads,
 	countWithoutSender,
 	getErasure: async (session: Session, conversationId: string) => (await findErasures(session, [conversationId]))[0],
 	getOwnership,
@@ -69,6 +72,8 @@ export const viewReads = {
 	listConversations: ofViews(listConversations, "conversations"),
 	countConversations: ofViews(countConversations, "conversations"),
 	listSenders: ofViews(listSenders, "conversations"),
+	listScoreValues: ofViews(listScoreValues, "conversations"),
+	reportScores: ofViews(reportScores, "conversations"),
 	reportUsage: ofViews(reportUsage, "usage", "conversations"),
 	getUsageRange: ofViews(getUsageRange, "usage"),
 	listUsedPeriods: ofViews(listUsedPeriods, "usage"),
@@ -85,6 +90,7 @@ export const writes = {
 	...indexWrites,
 	...refusedWrites,
 	...removalWrites,
+	...scoreWrites,
 	addRefusals,
 	claim,
 	compactEvents,

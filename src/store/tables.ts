@@ -302,6 +302,64 @@ const descriptions = {
 	},
 
 	/**
+	 * Scores of conversations, and of events of them: see scores.ts. `event_id` is empty for the conversation itself. `value` is
+	 * set for numbers and booleans (0 or 1), `category` for categories. `owner` is that of the conversation.
+	 */
+	scores: {
+		spread: "conversation",
+		columns: {
+			conversation_id: "id",
+			event_id: "text",
+			name: "text",
+			giver: "text",
+			source: "text",
+			kind: "text",
+			value: "real?",
+			category: "text?",
+			given_at: "integer",
+			owner: "text",
+			comment: "text",
+		},
+		key: ["conversation_id", "event_id", "name", "giver"],
+		indexes: {
+			// Reports read it alone, one conversation after the other.
+			scores_by_name: "(name, conversation_id, kind, category, value, given_at)",
+			// Finds the kind of the scores of a name.
+			scores_by_owner: "(owner, name, kind)",
+		},
+		fillfactor: 80,
+	},
+
+	/**
+	 * Part of the view of conversations: for each name of its scores, the one that stands for a conversation in lists, and what
+	 * they add up to, with what reports group by. `shown` is the value as a text; `value` is not set for categories.
+	 */
+	score_values: {
+		spread: "conversation",
+		columns: {
+			conversation_id: "id",
+			name: "text",
+			kind: "text",
+			value: "real?",
+			shown: "text",
+			scores: "count",
+			total: "real?",
+			model: "key",
+			agent_kind: "key",
+			...OWNERSHIP,
+			cost: "real",
+		},
+		key: ["conversation_id", "name"],
+		indexes: {
+			score_values_by_value: "(name, value)",
+			score_values_by_shown: "(name, shown)",
+			// Reports read it alone.
+			score_values_by_model: "(name, kind, model, agent_kind, sender, owner, scores, total, cost)",
+		},
+		fillfactor: 80,
+	},
+
+	/**
 	 * What is known to be missing of each conversation: see gaps.ts. `missing` is the id of the missing event, or of the refused
 	 * post; empty for a missing record. `since` is when it was noticed.
 	 */

@@ -15,9 +15,16 @@ export interface IndexProgress {
 	readonly events: bigint;
 }
 
-/** The words of an event's texts. */
+/** What a critic says in an event: a number of a score, and a text without secrets. */
+export interface CriticResult {
+	readonly value: number;
+	readonly comment: string;
+}
+
+/** The words of an event's texts, and what is told by it. */
 export interface EventWords {
 	readonly sequence: bigint;
+	readonly criticResult?: CriticResult | undefined;
 	/** Each once, not empty, of letters, digits and marks, or one symbol that is not ASCII. */
 	readonly words: readonly string[];
 }

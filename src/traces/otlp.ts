@@ -37,13 +37,13 @@ export async function otlpRequests(
 			size = 0;
 		}
 		groups.at(-1)?.push({ ...readableSpan(span), ...from });
-		size += JSON.stringify(span.attributes).length;
+		size += [span, ...span.events].reduce((sum, { attributes }) => sum + JSON.stringify(attributes).length, 0);
 	}
 	return groups.flatMap((group) => ProtobufTraceSerializer.serializeRequest(group) ?? []);
 }
 
 function readableSpan(span: Span): Omit<ReadableSpan, "resource" | "instrumentationScope"> {
-	const { traceId, spanId, parentId, name, kind, start, end, attributes, error } = span;
+	const { traceId, spanId, parentId, name, kind, start, end, attributes, error, events } = span;
 	const contextOf = (id: string) => ({ traceId, spanId: id, traceFlags: 1 });
 	return {
 		...{ name, kind: KINDS[kind], startTime: timeOf(start), endTime: timeOf(end), duration: [0, 0], ended: true },
@@ -52,7 +52,8 @@ function readableSpan(span: Span): Omit<ReadableSpan, "resource" | "instrumentat
 		attributes: error === undefined ? attributes : { ...attributes, "error.type": error.type },
 		status:
 			error === undefined ? { code: SpanStatusCode.UNSET } : { code: SpanStatusCode.ERROR, message: error.message },
-		...{ links: [], events: [], droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
+		events: events.map(({ name, at, attributes }) => ({ name, time: timeOf(at), attributes })),
+		...{ links: [], droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
 	};
 }
 

@@ -165,13 +165,18 @@ function clamp(time: bigint, first: bigint, last: bigint): bigint {
 	return time < first ? first : time > last ? (last < first ? first : last) : time;
 }
 
+/** Whether a call of an event, if it is one, is that of a tool. */
+export function isCallOf({ id, call }: Tool, of: ToolCall | undefined): boolean {
+	return of !== undefined && id === of.id && call?.actionId === of.actionId;
+}
+
 /** Pairs calls with their results: by the event that a result names, or else by the id of the call. */
 function toolsOf({ end: last, facts }: Span): Tool[] {
 	const tools: Tool[] = [];
 	for (const { at, call } of facts) {
 		if (call === undefined) continue;
 		// Later events of the call of a remote agent complete it.
-		const known = tools.find((tool) => tool.call?.actionId === call.actionId && tool.id === call.id);
+		const known = tools.find((tool) => isCallOf(tool, call));
 		const tool = known ?? add(call.id, at);
 		tool.name = call.name || tool.name;
 		tool.call = { ...call, arguments: call.arguments ?? tool.call?.arguments };

@@ -1,9 +1,12 @@
 import { createHash } from "node:crypto";
+import type { Score } from "../../gen/conversations/v1/score_service_pb.js";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
+import { fromValue } from "../record/json/json-form.ts";
 import { type ExactJson, type ExactJsonObject, memberOf, textOf } from "../record/json/json-value.ts";
+import { toMicroseconds } from "../record/json/scalars.ts";
 import type { Fact, Facts } from "./facts.ts";
-import { type Chat, type Run, runsOf, type Tool } from "./runs.ts";
+import { type Chat, isCallOf, type Run, runsOf, type Tool } from "./runs.ts";
 
 /** A conversation of which spans are made. */
 export interface TraceSource {
@@ -11,6 +14,8 @@ export interface TraceSource {
 	/** The record with its secrets redacted; undefined when there is none. */
 	readonly record: ExactJson | undefined;
 	readonly facts: Facts;
+	/** Its scores and those of its events. */
+	readonly scores: readonly Score[];
 	readonly runs: readonly Run[];
 	/** The conversation that began this one, if it is known. */
 	readonly parent: TraceSource | undefined;
@@ -29,6 +34,13 @@ export interface Span {
 	readonly end: bigint;
 	readonly attributes: Attributes;
 	readonly error: { readonly type: string; readonly message: string } | undefined;
+	readonly events: readonly SpanEvent[];
+}
+
+export interface SpanEvent {
+	readonly name: string;
+	readonly at: bigint;
+	readonly attributes: Attributes;
 }
 
 /** The spans of a run. */
@@ -36,6 +48,13 @@ export interface RunTrace {
 	readonly run: Run;
 	/** The first one is that of the run. */
 	readonly spans: readonly Span[];
+}
+
+/** A score of a run, with what is known of its event. */
+interface RunScore {
+	readonly score: Score;
+	readonly at: bigint;
+	readonly fact: Fact | undefined;
 }
 
 type Place = Pick<Span, "traceId" | "parentId">;
@@ -46,7 +65,21 @@ type Place = Pick<Span, "traceId" | "parentId">;
  * another one began is below the call of a tool that was under way there; if it was not exactly one, below the run.
  */
 export function tracesOf(source: TraceSource): RunTrace[] {
-	return source.runs.map((run) => ({ run, spans: spansOf(source, run, placeOf(source, run)) }));
+	const scores = scoresByRun(source);
+	return source.runs.map((run) => ({ run, spans: spansOf(source, run, placeOf(source, run), scores.get(run) ?? []) }));
+}
+
+/** Returns the scores of each run: those of its events, and the others that were given after it began, before the next one did. */
+function scoresByRun({ runs, scores }: TraceSource): ReadonlyMap<Run | undefined, readonly RunScore[]> {
+	const known = new Map(runs.flatMap((run) => run.facts.map((fact) => [fact.id, { run, fact }] as const)));
+	// An event that cannot be read has no id.
+	known.delete("");
+	const judged = scores.map((score) => {
+		const at = score.givenAt === undefined ? 0n : toMicroseconds(score.givenAt);
+		const latest = runs.findLast(({ start }) => start <= at) ?? runs[0];
+		return { score, at, ...(known.get(score.eventId) ?? { run: latest, fact: undefined }) };
+	});
+	return Map.groupBy(judged, ({ run }) => run);
 }
 
 const REMOTE_AGENT = "ACPAgent";
@@ -79,7 +112,12 @@ function hash(digits: number, ...parts: readonly string[]): string {
 	return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, digits);
 }
 
-function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): Span[] {
+function spansOf(
+	source: TraceSource,
+	run: Run,
+	{ traceId, parentId }: Place,
+	scores: readonly RunScore[],
+): readonly Span[] {
 	const { summary, record } = source;
 	const rootId = runSpanId(source, run);
 	const state = memberOf(record, "agent_state");
@@ -94,7 +132,7 @@ function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): S
 	const gaps = facts.filter(({ isGap }) => isGap).length;
 	const cost = source.facts.costBetween(run.start, run.nextStart);
 	const name = named("invoke_agent", agent["gen_ai.agent.name"]);
-	const root: Span = {
+	const root: Omit<Span, "events"> = {
 		...{ traceId, spanId: rootId, parentId, name, kind: "internal", start: run.start, end: run.end },
 		attributes: given({
 			...{ "gen_ai.operation.name": "invoke_agent", ...common, ...agent, ...modelOf(summary.model) },
@@ -115,7 +153,7 @@ function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): S
 				? { type: error?.code ?? run.status ?? "", message: error?.detail || (error?.code ?? run.status ?? "") }
 				: undefined,
 	};
-	const chats = run.chats.map((chat): Span => {
+	const chats = run.chats.map((chat): Omit<Span, "events"> => {
 		const model = chat.usage?.model || summary.model;
 		const spanId = hash(16, "chat", summary.id, run.id, chat.responseId, String(chat.n));
 		return {
@@ -131,7 +169,7 @@ function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): S
 			}),
 		};
 	});
-	const tools = run.tools.map((tool): Span => {
+	const tools = run.tools.map((tool): Omit<Span, "events"> => {
 		const { call, result } = tool;
 		const toolName = tool.name || "unknown";
 		const type = result?.error;
@@ -150,7 +188,31 @@ function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): S
 			error: type === undefined ? undefined : { type, message: result?.content ?? "" },
 		};
 	});
-	return [root, ...chats, ...tools];
+	/** Returns the span of an event: the call of a model that it is part of, or else the call of a tool. */
+	const spanOf = ({ responseId, call, result }: Fact) =>
+		chats[run.chats.findIndex((one) => one.responseId === responseId && one.n === 0)] ??
+		tools[run.tools.findIndex((one) => (result && one.result === result) || isCallOf(one, call))];
+	const judged = Map.groupBy(scores, ({ fact }) => (fact && spanOf(fact))?.spanId ?? rootId);
+	return [root, ...chats, ...tools].map((span) => ({
+		...span,
+		events: judged.get(span.spanId)?.map(evaluation) ?? [],
+	}));
+}
+
+/** Returns a score as an event by the conventions. The value of a boolean is 0 or 1. */
+function evaluation({ score, at, fact }: RunScore): SpanEvent {
+	const value = score.value && fromValue(score.value);
+	return {
+		...{ name: "gen_ai.evaluation.result", at },
+		attributes: {
+			"gen_ai.evaluation.name": score.name,
+			...(typeof value === "string" ? {} : { "gen_ai.evaluation.score.value": Number(value) }),
+			...(typeof value === "number" ? {} : { "gen_ai.evaluation.score.label": String(value) }),
+			...(score.comment === "" ? {} : { "gen_ai.evaluation.explanation": score.comment }),
+			...(fact?.responseId === undefined ? {} : { "gen_ai.response.id": fact.responseId }),
+			"conversations.score.giver": score.giver,
+		},
+	};
 }
 
 function named(operation: string, name: string): string {

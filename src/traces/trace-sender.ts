@@ -3,7 +3,8 @@ import { create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { type Reads, redactedEvents, redactedRecord } from "../conversations/conversation-reads.ts";
+import type { Score } from "../../gen/conversations/v1/score_service_pb.js";
+import { type Reads, redactedEvents, redactedRecord, scoresIn } from "../conversations/conversation-reads.ts";
 import type { Clock, OwnForm } from "../forward/endpoint-worker.ts";
 import type { Answer, HttpSink } from "../forward/http-sink.ts";
 import { summaryOf } from "../forward/tell.ts";
@@ -31,7 +32,7 @@ interface TraceSettings {
 interface TraceSenderOptions extends TraceSettings {
 	readonly store: Pick<Store, "updates">;
 	/** What is sent, of all owners. */
-	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps">;
+	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps" | "scores">;
 	readonly sink: Pick<HttpSink, "send">;
 	readonly clock: Pick<Clock, "now">;
 	readonly sender: { readonly name: string; readonly version: string };
@@ -108,11 +109,15 @@ export function traceForm(options: TraceSenderOptions): OwnForm {
 		const record = json === undefined ? undefined : readExactJson(json);
 		facts.addStats(memberOf(record, "stats"));
 		for await (const event of redactedEvents(reads, id)) facts.add(event);
+		const scores: Score[] = [];
+		// Only the runs of this conversation are sent.
+		for await (const score of below.size === 0 ? scoresIn(reads, id) : [])
+			scores.push(content ? score : { ...score, comment: "" });
 		below.add(id);
 		const { parentConversationId: parent } = summary;
 		// A conversation can name any other as its parent, also one that it began.
 		const above = parent === undefined || below.has(parent) ? undefined : await sourceOf(parent, below);
-		return withRuns({ summary, record, facts, parent: above });
+		return withRuns({ summary, record, facts, scores, parent: above });
 	}
 }
 

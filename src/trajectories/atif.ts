@@ -1,6 +1,8 @@
+import { type Score, ScoreSchema } from "../../gen/conversations/v1/score_service_pb.js";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { inOrder } from "../events/event-parts.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
+import { jsonFormOf } from "../record/json/json-form.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
@@ -10,7 +12,9 @@ import {
 	textOf,
 } from "../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds, toMicroseconds } from "../record/json/scalars.ts";
+import { planMessage } from "../record/plan.ts";
 
+const scorePlan = planMessage(ScoreSchema);
 /** Version of the Agent Trajectory Interchange Format that {@link atifOf} writes. */
 const ATIF_VERSION = "ATIF-v1.8";
 
@@ -28,6 +32,8 @@ export interface TrajectorySource {
 	/** The record with its secrets redacted; undefined when there is none. */
 	readonly record: ExactJson | undefined;
 	readonly events: readonly TrajectoryEvent[];
+	/** Its scores and those of its events, in the order in which they are listed. */
+	readonly scores: readonly Score[];
 	/** The conversations that it began, the earliest first. */
 	readonly children: readonly TrajectorySource[];
 }
@@ -42,7 +48,8 @@ interface Step {
 
 /**
  * Returns the trajectory of a conversation: its messages, tool calls and results in the order in which they happened, with
- * those of its sub-agents. What is left out is counted in `extra.left_out`. Equal sources have equal trajectories.
+ * those of its sub-agents. What is left out is counted in `extra.left_out`. Scores of an event are in the `extra` of its step, and
+ * all others in that of the trajectory. Equal sources have equal trajectories.
  *
  * @returns undefined when no event makes a step, because a trajectory has at least one
  */
@@ -64,6 +71,10 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 	).length;
 	const { id, title, tags, parentConversationId, forkedFromConversationId, gaps } = summary;
 	const state = memberOf(record, "agent_state");
+	const ofEvents = Map.groupBy(source.scores, ({ eventId }) => eventId);
+	const scored = steps.map(({ eventIds }) => eventIds.flatMap((eventId) => ofEvents.get(eventId) ?? []));
+	const inSteps = new Set(scored.flat());
+	const others = source.scores.filter((score) => !inSteps.has(score));
 	const counts: ExactJsonObject = { ...leftOut, ...(withoutResult === 0 ? {} : { results_of_calls: withoutResult }) };
 	return {
 		schema_version: ATIF_VERSION,
@@ -75,7 +86,7 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 			...(summary.model === "" ? {} : { model_name: summary.model }),
 			...(tools.length === 0 ? {} : { tool_definitions: tools }),
 		},
-		steps: steps.map(stepJson),
+		steps: steps.map((step, n) => stepJson(step, n, scored[n] ?? [])),
 		...(Object.keys(counts).length === 0 ? {} : { notes: "extra.left_out counts what this trajectory leaves out." }),
 		final_metrics: finalMetrics(summary, steps.length),
 		extra: {
@@ -85,6 +96,7 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 			...(parentConversationId === undefined ? {} : { parent_conversation_id: parentConversationId }),
 			...(forkedFromConversationId === undefined ? {} : { forked_from_conversation_id: forkedFromConversationId }),
 			...(gaps === undefined ? {} : { known_gaps: gaps.count }),
+			...scoresJson(others),
 			left_out: counts,
 		},
 		...(children.length === 0 ? {} : { subagent_trajectories: children }),
@@ -297,6 +309,7 @@ function addReference(steps: readonly Step[], { id, createdAt }: ConversationSum
 function stepJson(
 	{ happenedAt, members: { extra, ...members }, calls, results, eventIds }: Step,
 	index: number,
+	scores: readonly Score[],
 ): ExactJsonObject {
 	return {
 		step_id: index + 1,
@@ -313,8 +326,13 @@ function stepJson(
 						})),
 					},
 				}),
-		extra: { ...(isJsonObject(extra) ? extra : {}), event_ids: eventIds },
+		extra: { ...(isJsonObject(extra) ? extra : {}), event_ids: eventIds, ...scoresJson(scores) },
 	};
+}
+
+/** Returns scores as they are listed; nothing if there are none. */
+function scoresJson(scores: readonly Score[]): ExactJsonObject {
+	return scores.length === 0 ? {} : { scores: scores.map((score) => jsonFormOf(scorePlan, score)) };
 }
 
 /** Returns the token usage of each response of a model that the record names. */

@@ -4,12 +4,14 @@ import {
 	ConversationFilterSchema,
 	ConversationOrder,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Score } from "../../gen/conversations/v1/score_service_pb.js";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import {
 	type ConversationReads,
 	type Reads,
 	redactedEvents,
 	redactedRecord,
+	scoresIn,
 } from "../conversations/conversation-reads.ts";
 import { uuid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
@@ -30,9 +32,9 @@ import { atifOf, type TrajectoryEvent, type TrajectorySource } from "./atif.ts";
 export const trajectoryForms = ["atif", "messages"] as const;
 export type TrajectoryForm = (typeof trajectoryForms)[number];
 
-type TrajectoryReads = Pick<Reads, "get" | "list" | "events">;
+type TrajectoryReads = Pick<Reads, "get" | "list" | "events" | "scores">;
 
-/** Maximum bytes of the events of a trajectory, with those of its sub-agents: they are in memory together. */
+/** Maximum bytes of the events and comments of a trajectory, with those of its sub-agents: they are in memory together. */
 const MAX_BYTES = 64 * 1024 * 1024;
 const PAGE = 1_000;
 
@@ -76,18 +78,26 @@ async function readSource(reads: TrajectoryReads, of: ConversationSummary): Prom
 		const { id } = summary;
 		seen.add(id);
 		const events: TrajectoryEvent[] = [];
-		for await (const event of redactedEvents(reads, id)) {
-			bytes += event.text?.length ?? 0;
+		const take = (text: string) => {
+			bytes += text.length;
 			if (bytes > MAX_BYTES)
 				throw new ServiceError("too_large", "The events have more than 64 MiB: read them with the list of events");
+		};
+		for await (const event of redactedEvents(reads, id)) {
+			take(event.text ?? "");
 			events.push(event);
+		}
+		const scores: Score[] = [];
+		for await (const score of scoresIn(reads, id)) {
+			take(score.comment);
+			scores.push(score);
 		}
 		const children: TrajectorySource[] = [];
 		const found = await summariesOf(reads, create(ConversationFilterSchema, { parentConversationId: id }));
 		// A conversation can name any other as its parent, also one that it began.
 		for (const child of found.reverse()) if (!seen.has(child.id)) children.push(await read(child));
 		const json = await redactedRecord(reads, id);
-		return { summary, record: json === undefined ? undefined : readExactJson(json), events, children };
+		return { summary, record: json === undefined ? undefined : readExactJson(json), events, scores, children };
 	}
 }
 

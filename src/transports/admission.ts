@@ -167,6 +167,11 @@ export function workOf(scope: Scope | "public" | undefined, isStream: boolean): 
 	return scope === "ingest" || scope === "metrics" ? scope : "read";
 }
 
+/** Returns whether a request with a scope may be as large as a record. */
+export function isLarge(scope: Scope | "public" | undefined): boolean {
+	return scope === "ingest" || scope === "score";
+}
+
 function tooManyBytes(): ServiceError {
 	return new ServiceError("unavailable", "Requests and responses under way use too much memory; try again later");
 }

@@ -25,7 +25,7 @@ export const LIMITS = {
 	/** Maximum number of concurrent requests on one HTTP/2 connection of the HTTP listener, and of the gRPC listener. */
 	httpStreams: 100,
 	grpcStreams: 1_000,
-	/** Maximum bytes of a request message of a read or a watch. Requests with a record have `MAX_BODY_BYTES` instead. */
+	/** Maximum bytes of a request message of a read or a watch. Those with a record or scores have `MAX_BODY_BYTES` instead. */
 	readRequestBytes: 64 * 1024,
 };
 export type Limits = Readonly<typeof LIMITS>;

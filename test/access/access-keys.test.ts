@@ -78,7 +78,7 @@ describe("AccessKeys", () => {
 		[SERVICE.name, "name is reserved", {}],
 		[
 			"a",
-			"scopes has one that is not ingest, read, secrets, metrics, keys, erase, forward, pause",
+			"scopes has one that is not ingest, read, secrets, metrics, keys, erase, forward, pause, score",
 			{ scopes: ["read", "write"] },
 		],
 		["a", "owner must be 1 to 64 letters, digits, dots, dashes or underscores", { owner: "team a" }],

@@ -16,7 +16,7 @@ import { TempFolder } from "../support/temp.ts";
 
 const [RED, BLUE] = ["key-of-the-red-agents", "key-of-the-blue-agents"];
 const ENV = {
-	ACCESS_KEYS: `test:${KEY}:ingest+read+erase,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read+erase@blue`,
+	ACCESS_KEYS: `test:${KEY}:ingest+read+erase,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read+erase+score@blue`,
 };
 const CANARY = "zanzibar-canary";
 
@@ -270,6 +270,13 @@ test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in
 		(endpoint_id, id, number, change, conversation_id, state, created_at, attempts, data, tries)
 		VALUES ('e', 'e_1', 1, 'TEST', '${id}', 'waiting', 0, 0, '{"title":"${CANARY}"}', '[{"answer":"${CANARY}"}]')`);
 	await rows.run(`INSERT INTO notices (id, conversation_id, noticed_at) VALUES ('${id} gap', '${id}', 0)`);
+	const scores = [{ conversation_id: id, name: "thumbs", value: true, comment: CANARY }];
+	const scored = await fetch(`${service.http}/api/v1/scores`, {
+		method: "POST",
+		headers: { "X-Access-Token": BLUE, "Content-Type": "application/json" },
+		body: JSON.stringify({ scores }),
+	});
+	expect(scored.status).toBe(200);
 	const search = (query: string) => read(service, `search?${new URLSearchParams({ query })}`);
 	await expect.poll(async () => (await rows.all()).refused_posts?.length).toBe(1);
 	await expect

@@ -67,6 +67,61 @@ test.each(ENGINES)(
 	},
 );
 
+test("scores are told as soon as they change, to endpoints of the conversation's owner", async () => {
+	await using receiver = await Receiver.start();
+	await using service = await startTestService({
+		...ENV,
+		ACCESS_KEYS: `test:${KEY}:ingest+forward,red:${RED}:ingest+forward+score@red,blue:${BLUE}:ingest+forward+score@blue`,
+	});
+	const secrets = new Map<string, string>();
+	for (const key of [KEY, RED, BLUE]) {
+		const asked = { name: "hook", url: `${receiver.url}?${key}`, changes: ["SCORED"] };
+		const { secret } = await clientOf(ForwardingService, service, "connect", key).createEndpoint(asked);
+		secrets.set(key, secret);
+	}
+	const id = randomUUID();
+	await post(service, RED, { id, title: "of red" });
+	const names = Array.from({ length: 200 }, (_, n) => `name${n % 100}`);
+	const scores = names.map((name, n) => ({ conversation_id: id, name, value: n, comment: "canary" }));
+	const call = async (key: string, method: string, path: string, body: object) =>
+		await fetch(`${service.http}/api/v1/${path}`, {
+			method,
+			headers: { "X-Access-Token": key, "Content-Type": "application/json" },
+			body: JSON.stringify(body),
+		});
+	expect((await call(BLUE, "POST", "scores", { scores })).status).toBe(404);
+	expect((await call(RED, "POST", "scores", { scores })).status).toBe(200);
+	await receiver.count(2);
+	expect((await call(RED, "DELETE", `conversations/${id}/scores/name7`, {})).status).toBe(200);
+	const received = await receiver.count(4);
+	for (const key of [KEY, RED]) {
+		const own = received.filter(({ headers, body }) => {
+			try {
+				return new Webhook(secrets.get(key) ?? "").verify(body, headers) !== undefined;
+			} catch {
+				return false;
+			}
+		});
+		expect(own.map(({ body }) => JSON.parse(body))).toMatchObject([
+			{
+				type: "conversation.scored",
+				data: {
+					...{ change: "scored", conversation_id: id, text: "was scored" },
+					...{ summary: { title: "of red", owner: "red" }, scores: { length: 200, 0: { name: "name0", value: 0 } } },
+				},
+			},
+			{
+				type: "conversation.scored",
+				data: {
+					text: "lost a score",
+					scores: [{ event_id: null, name: "name7", value: null, giver: "red" }],
+				},
+			},
+		]);
+	}
+	expect(JSON.stringify(received)).not.toContain("canary");
+});
+
 test("over gRPC, each owner manages its own endpoints, and settings that break rules are refused", async () => {
 	await using receiver = await Receiver.start();
 	await using service = await startTestService(ENV);

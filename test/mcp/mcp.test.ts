@@ -21,6 +21,8 @@ const TOOLS = [
 	"report_usage",
 	"count_conversations",
 	"list_gaps",
+	"list_scores",
+	"report_scores",
 	"compare_conversations",
 ];
 const [FIRST, SECOND, OTHER] = [randomUUID(), randomUUID(), randomUUID()];
@@ -68,13 +70,28 @@ beforeAll(async () => {
 	service = await startTestService({
 		BASE_PATH: BASE,
 		CORS_ORIGINS: PAGE,
-		ACCESS_KEYS: `test:${KEY}:ingest+read+secrets,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read@blue,sender:${SENDER}:ingest`,
+		ACCESS_KEYS: `test:${KEY}:ingest+read+secrets,red:${RED}:ingest+read+score@red,blue:${BLUE}:ingest+read+score@blue,sender:${SENDER}:ingest`,
 	});
 	const agent = (model: string) => ({ agent: { kind: "Agent", llm: { model, api_key: "sk-canary-secret" } } });
 	await post(FIRST, "canaryred", RED, { ...agent("m1"), execution_status: "error", max_iterations: 7 });
 	await post(SECOND, "canaryred", RED, { ...agent("m2"), parent_conversation_id: FIRST });
 	await post(OTHER, "canaryblue", BLUE, agent("m1"));
+	await give(RED, [
+		{ conversation_id: FIRST, name: "tests", value: 0.25, comment: "canaryred comment" },
+		{ conversation_id: FIRST, event_id: `1 of ${FIRST}`, name: "thumbs", value: true, source: "person" },
+		{ conversation_id: SECOND, name: "tests", value: 1 },
+	]);
+	await give(BLUE, [{ conversation_id: OTHER, name: "tests", value: 0, comment: "canaryblue comment" }]);
 });
+
+async function give(key: string, scores: readonly JsonObject[]): Promise<void> {
+	const answer = await fetch(`${service.http}${BASE}/api/v1/scores`, {
+		method: "POST",
+		headers: { "X-Access-Token": key, "Content-Type": "application/json" },
+		body: JSON.stringify({ scores }),
+	});
+	expect([answer.status, await answer.json()]).toEqual([200, { changed: scores.length }]);
+}
 
 afterAll(() => service[Symbol.asyncDispose]());
 
@@ -93,6 +110,7 @@ async function everything(client: McpClient, ids: readonly string[]): Promise<st
 		["list_conversations", { order_by: "activity", title_contains: "canary" }],
 		["report_usage", { group_by: ["conversation"] }],
 		["count_conversations", { group_by: "owner" }],
+		["report_scores", { name: "tests", group_by: ["owner", "model"] }],
 		["compare_conversations", { conversation_ids: [ids[0], ids.at(-1)] }],
 		...ids.flatMap((id): [string, Record<string, unknown>][] => [
 			["get_conversation", { conversation_id: id }],
@@ -104,6 +122,7 @@ async function everything(client: McpClient, ids: readonly string[]): Promise<st
 			]),
 			["read_events", { conversation_id: id, around: EVENTS }],
 			["list_gaps", { conversation_id: id }],
+			["list_scores", { conversation_id: id }],
 			["list_conversations", { id: [id] }],
 		]),
 	];
@@ -281,6 +300,52 @@ describe("with a client of 2026", () => {
 		});
 	});
 
+	test("scores of a conversation, pages of them, and sums by model", async () => {
+		const of = { conversation_id: FIRST, giver: "red", given_at: expect.any(String) };
+		const tests = {
+			...of,
+			event_id: null,
+			name: "tests",
+			value: 0.25,
+			comment: "canaryred comment",
+			source: "program",
+		};
+		const thumbs = { name: "thumbs", value: true, comment: null, source: "person" };
+		const frame = { notice: NOTICE, how_to_go_on: "" };
+		expect(await toolAnswer(client, "list_scores", { conversation_id: FIRST })).toEqual({
+			...{ ...frame, scores: [tests, { ...of, event_id: `1 of ${FIRST}`, ...thumbs }], next_page_token: "" },
+		});
+		const named = { conversation_id: FIRST, name: "thumbs" };
+		expect(await toolAnswer(client, "list_scores", named)).toMatchObject({ scores: [thumbs], next_page_token: "" });
+		const first = await toolAnswer(client, "list_scores", { conversation_id: FIRST, page_size: 1 });
+		expect(first).toMatchObject({ scores: [tests], how_to_go_on: expect.stringContaining("page_token") });
+		const rest = { conversation_id: FIRST, page_size: 1, page_token: first.next_page_token };
+		expect(await toolAnswer(client, "list_scores", rest)).toMatchObject({ scores: [thumbs], how_to_go_on: "" });
+
+		const sum = (count: number, mean: number) => ({
+			...{ count, mean, categories: {}, conversations: count, cost: 0, conversations_without_cost: count },
+		});
+		const [m1, m2] = [
+			{ group: ["m1"], scores: sum(1, 0.25) },
+			{ group: ["m2"], scores: sum(1, 1) },
+		];
+		const report = { name: "tests", group_by: ["model"] };
+		const all = { total: sum(2, 0.625), all_rows: 2 };
+		expect(await toolAnswer(client, "report_scores", report)).toEqual({ ...frame, rows: [m1, m2], ...all });
+		expect(await toolAnswer(client, "report_scores", { ...report, offset: 1 })).toEqual({
+			...{ ...frame, rows: [m2], ...all },
+		});
+		const low = await toolAnswer(client, "report_scores", { ...report, score: ["tests<0.5"], model: "m1" });
+		expect(low).toEqual({ ...frame, rows: [m1], total: sum(1, 0.25), all_rows: 1 });
+		const shown = { order_by: "score", order_score: "tests", score_name: ["tests", "thumbs"] };
+		expect(await toolAnswer(client, "list_conversations", shown)).toMatchObject({
+			conversations: [
+				{ summary: { id: SECOND }, scores: { tests: 1 } },
+				{ summary: { id: FIRST }, scores: { tests: 0.25, thumbs: true } },
+			],
+		});
+	});
+
 	test("a mistake is an error of the tool, in the words of the HTTP API", async () => {
 		const errorOf = async (name: string, args: Record<string, unknown>) => {
 			const { isError, content } = await client.callTool({ name, arguments: args });
@@ -301,6 +366,11 @@ describe("with a client of 2026", () => {
 		expect(await errorOf("read_events", { conversation_id: FIRST, sequence: 9_999 })).toEqual([
 			true,
 			"The conversation has no such event",
+		]);
+		expect(await errorOf("list_scores", { conversation_id: OTHER })).toEqual([true, "Conversation not found"]);
+		expect(await errorOf("report_scores", { name: "tests", group_by: ["color"] })).toEqual([
+			true,
+			"group_by must be one of model, agent_kind, sender, owner, day or tag:KEY",
 		]);
 		await expect(client.readResource({ uri: `conversation://${OTHER}` })).rejects.toThrow(
 			"There is no such conversation",

@@ -10,6 +10,7 @@ import { countConversations } from "../../src/conversations/read/count.ts";
 import { listGaps } from "../../src/conversations/read/gaps.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { getRefusedPost, listRefusedPosts } from "../../src/conversations/refused/list-and-retry.ts";
+import { scoresOf } from "../../src/conversations/scores.ts";
 import { listSenders } from "../../src/conversations/senders.ts";
 import {
 	type EventWatches,
@@ -111,6 +112,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				events,
 				usage: new ReportUsage(reading.store),
 				gaps: { list: (request) => listGaps(reading.store, request) },
+				scores: scoresOf(reading.store),
 				senders: { list: () => listSenders(reading.store, { of: () => undefined }) },
 				refused: {
 					list: (request) => listRefusedPosts(reading.store, request),
@@ -149,6 +151,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			reads,
 			store: reading.store,
 			format,
+			maxBodyBytes: options.maxBodyBytes,
 			stream: { ...options, limits: { answerTime } },
 		});
 		const http = await listenHttp(

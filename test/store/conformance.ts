@@ -19,6 +19,7 @@ import { listConformance } from "./conformance-lists.ts";
 import { ownerConformance } from "./conformance-owners.ts";
 import { pruneConformance } from "./conformance-prune.ts";
 import { refusedPostConformance } from "./conformance-refused-posts.ts";
+import { scoreConformance } from "./conformance-scores.ts";
 import { searchConformance } from "./conformance-search.ts";
 import { senderConformance } from "./conformance-senders.ts";
 import { versionConformance } from "./conformance-versions.ts";
@@ -384,6 +385,7 @@ export function storeConformance(harness: StoreHarness): void {
 	gapConformance(current, reopen);
 	accessKeyConformance(current, reopen);
 	auditConformance(current, reopen);
+	scoreConformance(current);
 }
 
 /**

@@ -128,6 +128,28 @@ export async function fill(store: Store): Promise<void> {
 	await store.touchAccessKeys([{ name: "B", at: at(1_002) }]);
 	const { write } = store.tables;
 	for (const id of ["e2", "e1"]) await write.createEndpoint({ ...ENDPOINT, id, name: `hook ${id}` });
+	const scored = {
+		name: "tests",
+		giver: "job",
+		source: "program",
+		kind: "number",
+		value: 0.1 + 0.2,
+		category: undefined,
+	};
+	for (const scores of [
+		[{ ...scored, conversationId: posted, eventId: "", comment: "a\u0000" }],
+		[
+			{
+				...scored,
+				...{ conversationId: posted, eventId: "", name: "kind", kind: "category" },
+				value: undefined,
+				category: "b\u0001",
+				comment: "",
+			},
+		],
+		[{ ...scored, conversationId: unapplied, eventId: "", value: 1, comment: "" }],
+	])
+		expect(await store.setScores({ scores, owner: undefined, audit: auditEntry(3n) })).toBe(1);
 	await write.createBudget({
 		...{ id: "b1", name: "all", owner: "", settings: Buffer.from([3]), updates: 4n, events: 5n },
 		...{ createdAt: at(1_004), createdBy: "test" },

@@ -29,6 +29,8 @@ const COMMON: Readonly<Record<string, string>> = {
 	refusals: OWN,
 	refused_posts: "SELECT * FROM refused_posts ORDER BY id",
 	removals: "SELECT * FROM removals ORDER BY log",
+	score_values: "SELECT * FROM score_values ORDER BY conversation_id, name",
+	scores: "SELECT * FROM scores ORDER BY conversation_id, event_id, name, giver",
 	search_progress: OWN,
 	search_texts: OWN,
 	senders: "SELECT * FROM senders ORDER BY owner, sender",

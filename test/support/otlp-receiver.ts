@@ -21,6 +21,7 @@ export interface ReceivedSpan {
 	/** `STATUS_CODE_ERROR` is 2. */
 	readonly status: number;
 	readonly message: string;
+	readonly events: readonly { readonly name: string; readonly time: bigint; readonly attributes: Attributes }[];
 	/** Resource attributes of the sender. */
 	readonly resource: Attributes;
 }
@@ -97,6 +98,9 @@ function spanOf(span: Fields, resource: ReceivedSpan["resource"]): ReceivedSpan 
 		attributes: attributesOf(messages(span, 9)),
 		status: status === undefined ? 0 : Number(number(status, 3)),
 		message: status === undefined ? "" : text(status, 2),
+		events: messages(span, 11).map((event) => ({
+			...{ name: text(event, 2), time: number(event, 1), attributes: attributesOf(messages(event, 3)) },
+		})),
 		resource,
 	};
 }

@@ -2,8 +2,10 @@ import { createHash } from "node:crypto";
 import { create, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { ScoreSchema } from "../../gen/conversations/v1/score_service_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { parseDateTime, toMicroseconds } from "../../src/record/json/scalars.ts";
+import { toValue } from "../../src/record/json/json-form.ts";
+import { fromMicroseconds, parseDateTime, toMicroseconds } from "../../src/record/json/scalars.ts";
 import { Facts } from "../../src/traces/facts.ts";
 import { otlpRequests } from "../../src/traces/otlp.ts";
 import { type RunTrace, type TraceSource, tracesOf, withRuns } from "../../src/traces/spans.ts";
@@ -45,7 +47,7 @@ function sourceOf(
 	}
 	const agent = object(record?.agent ?? { kind: "Agent" });
 	const summary = create(ConversationSummarySchema, { id, agentKind: String(agent.kind), model: "openai/m1" });
-	return withRuns({ summary, record, facts, parent: undefined, ...rest });
+	return withRuns({ summary, record, facts, scores: [], parent: undefined, ...rest });
 }
 
 const SENDER = { name: "service", version: "1" };
@@ -187,12 +189,12 @@ test("a run, its calls of models and of tools are spans by the conventions", () 
 	});
 	const chat = (response: string, start: bigint, end: bigint, attributes: object, name = "m2") => ({
 		...{ traceId: TRACE, spanId: idOf(16, "chat", "parent", "message 1", response, "0"), parentId: ROOT },
-		...{ name: `chat ${name}`, kind: "client", start, end, error: undefined },
+		...{ name: `chat ${name}`, kind: "client", start, end, error: undefined, events: [] },
 		attributes: { ...common, "gen_ai.operation.name": "chat", "gen_ai.response.id": response, ...attributes },
 	});
 	const tool = (call: string, start: number, end: number, attributes: object, error?: object) => ({
 		...{ traceId: TRACE, spanId: idOf(16, "tool", "parent", "message 1", call), parentId: ROOT },
-		...{ name: "execute_tool terminal", kind: "internal", start: micros(start), end: micros(end), error },
+		...{ name: "execute_tool terminal", kind: "internal", start: micros(start), end: micros(end), error, events: [] },
 		attributes: {
 			...{ ...common, "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "terminal" },
 			...{ "gen_ai.tool.call.id": call, "gen_ai.tool.type": "function", ...attributes },
@@ -215,7 +217,7 @@ test("a run, its calls of models and of tools are spans by the conventions", () 
 	expect(first?.spans).toEqual([
 		{
 			...{ traceId: TRACE, spanId: ROOT, parentId: undefined, name: "invoke_agent Agent", kind: "internal" },
-			...{ start: micros(1), end: micros(13), error: undefined },
+			...{ start: micros(1), end: micros(13), error: undefined, events: [] },
 			attributes: {
 				...{ ...common, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "Agent" },
 				...{ "gen_ai.request.model": "openai/m1", "gen_ai.provider.name": "openai" },
@@ -272,6 +274,44 @@ test("a run, its calls of models and of tools are spans by the conventions", () 
 	expect(third?.spans).toMatchObject([
 		{ start: micros(40), end: micros(40), attributes: { "conversations.end_missing": true } },
 	]);
+});
+
+test("scores are events on the span of their event, or on the run that had begun when they were given", () => {
+	const score = (eventId: string, name: string, value: JsonValue, second: number, comment = "") =>
+		create(ScoreSchema, {
+			...{ conversationId: "parent", eventId, name, value: toValue(value), comment, giver: "judge" },
+			givenAt: fromMicroseconds(micros(second)),
+		});
+	const scores = [
+		score("", "thumbs", false, 35, "It failed."),
+		score("", "early", 1, 0),
+		score("action c1", "helps", 0.5, 50),
+		score("message 1", "clear", "yes", 50),
+		score("unknown", "helps", 2, 45),
+		score("result c1", "helps", -1, 50),
+		score("rejected", "helps", 0, 50),
+	];
+	const attributes = (name: string, more: object) => ({
+		...{ "gen_ai.evaluation.name": name, ...more },
+		"conversations.score.giver": "judge",
+	});
+	const valued = (name: string, value: number, second: number, more: object = {}) => ({
+		...{ name: "gen_ai.evaluation.result", at: micros(second) },
+		attributes: attributes(name, { "gen_ai.evaluation.score.value": value, ...more }),
+	});
+	const clear = attributes("clear", { "gen_ai.evaluation.score.label": "yes" });
+	const failed = { "gen_ai.evaluation.score.label": "false", "gen_ai.evaluation.explanation": "It failed." };
+	const [first, second, third] = tracesOf(sourceOf(PARENT, { scores }));
+	const eventsIn = (trace: RunTrace | undefined) =>
+		trace?.spans.flatMap(({ spanId, events }) => (events.length === 0 ? [] : [[spanId, events]]));
+	expect(eventsIn(first)).toEqual([
+		[ROOT, [valued("early", 1, 0), { name: "gen_ai.evaluation.result", at: micros(50), attributes: clear }]],
+		[idOf(16, "chat", "parent", "message 1", "r1", "0"), [valued("helps", 0.5, 50, { "gen_ai.response.id": "r1" })]],
+		[idOf(16, "tool", "parent", "message 1", "c1"), [valued("helps", -1, 50)]],
+		[idOf(16, "tool", "parent", "message 1", "c2"), [valued("helps", 0, 50)]],
+	]);
+	expect(eventsIn(second)).toEqual([[second?.spans[0]?.spanId, [valued("thumbs", 0, 35, failed)]]]);
+	expect(eventsIn(third)).toEqual([[third?.spans[0]?.spanId, [valued("helps", 2, 45)]]]);
 });
 
 test.each([

@@ -17,7 +17,7 @@ import { ROOT } from "../support/start-command.ts";
 
 const WAIT = { timeout: 60_000 };
 const envOf = ({ url }: OtlpReceiver) => ({
-	ACCESS_KEYS: `test:${KEY}:ingest+read+forward+erase`,
+	ACCESS_KEYS: `test:${KEY}:ingest+read+forward+erase+score`,
 	TRACES_OTLP_ENDPOINT: `${url}/v1/traces`,
 	TRACES_DELAY_SECONDS: "1",
 });
@@ -73,7 +73,7 @@ test.each(ENGINES)(
 		const nanos = (second: number) => BigInt(Date.parse(`2026-03-01T10:01:0${second}Z`)) * 1_000_000n;
 		expect(run).toEqual({
 			...{ traceId: chat?.traceId, spanId: chat?.parentId, parentId: "", name: "invoke_agent Agent", kind: 1 },
-			...{ start: nanos(1), end: nanos(5), status: 0, message: "" },
+			...{ start: nanos(1), end: nanos(5), status: 0, message: "", events: [] },
 			attributes: {
 				...{ "gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": id, "gen_ai.agent.name": "Agent" },
 				...{ "gen_ai.request.model": "openai/m", "gen_ai.provider.name": "openai", "conversations.status": "finished" },
@@ -143,6 +143,44 @@ test("with content, texts are sent and their secrets are not; the command sends 
 	expect((await run("--from", "1", "--to", "9")).stdout).toMatch(/^\d deliveries are sent again\.\n$/);
 	await expect.poll(() => receiver.spans.length, WAIT).toBe(4);
 	expect(receiver.spans.slice(2)).toEqual(receiver.spans.slice(0, 2));
+
+	// Scores that were given meanwhile are sent, too, and their comments only with content.
+	const response = await fetch(`${service.http}/api/v1/scores`, {
+		method: "POST",
+		headers: { "X-Access-Token": KEY, "Content-Type": "application/json" },
+		body: JSON.stringify({
+			scores: [
+				{ conversation_id: id, name: "thumbs", value: true, comment: "see https://u:sk-canary@h/", source: "person" },
+				{ conversation_id: id, event_id: "spoken 1 3", name: "helps", value: 0.5 },
+			],
+		}),
+	});
+	expect(await response.json()).toEqual({ changed: 2 });
+	await run("--from", "1", "--to", "9");
+	await expect.poll(() => receiver.spans.length, WAIT).toBe(6);
+	const evaluation = (attributes: object) => {
+		const giver = { "conversations.score.giver": "test" };
+		return [{ name: "gen_ai.evaluation.result", time: expect.any(BigInt), attributes: { ...giver, ...attributes } }];
+	};
+	expect(receiver.spans.slice(4).map(({ events }) => events)).toEqual([
+		evaluation({
+			...{ "gen_ai.evaluation.name": "thumbs", "gen_ai.evaluation.score.value": 1 },
+			"gen_ai.evaluation.score.label": "true",
+			"gen_ai.evaluation.explanation": "see https://**********@h/",
+		}),
+		evaluation({
+			...{ "gen_ai.evaluation.name": "helps", "gen_ai.evaluation.score.value": 0.5 },
+			"gen_ai.response.id": "spoken 1",
+		}),
+	]);
+	await service.stop();
+	await using without = await startTestService({
+		...{ ...envOf(receiver), DATABASE_URL: `sqlite:${service.database}`, TRACES_CONTENT: "off" },
+	});
+	await clientOf(ForwardingService, without, "connect", KEY).replayEndpoint({ name, from: 1n, to: 9n });
+	await expect.poll(() => receiver.spans.length, WAIT).toBe(8);
+	expect(receiver.spans[6]?.events).toMatchObject([{ attributes: { "gen_ai.evaluation.name": "thumbs" } }]);
+	expect(receiver.spans[6]?.events[0]?.attributes).not.toHaveProperty(["gen_ai.evaluation.explanation"]);
 	await expect(run("--from", "1")).rejects.toMatchObject({ code: 2 });
 	await expect(run("--from", "now", "--to", "9")).rejects.toMatchObject({ code: 2 });
 });

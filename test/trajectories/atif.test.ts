@@ -12,6 +12,7 @@ function trajectoryOf(...events: readonly (readonly [seconds: number, event: Jso
 		events: events.map(([seconds, event], n) => ({
 			...{ sequence: BigInt(n + 1), happenedAt: BigInt(seconds * 1e6), text: JSON.stringify(event) },
 		})),
+		scores: [],
 		children: [],
 	});
 	if (trajectory === undefined) throw new Error("there are steps");

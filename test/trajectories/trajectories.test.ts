@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { postWebhook } from "../support/clients.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { capturedBatches, capturedSequences, object, record } from "../support/fixtures.ts";
@@ -101,7 +101,7 @@ const EVENTS: readonly JsonObject[] = [
 
 beforeAll(async () => {
 	service = await startTestService({
-		ACCESS_KEYS: `test:${KEY}:ingest+read,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read@blue`,
+		ACCESS_KEYS: `test:${KEY}:ingest+read,red:${RED}:ingest+read+score@red,blue:${BLUE}:ingest+read+score@blue`,
 	});
 	for (const { conversationId, posts } of capturedSequences())
 		for (const { webhook, body } of posts)
@@ -138,6 +138,14 @@ beforeAll(async () => {
 	await sendRecord(JSON.stringify(record({ id: FOREIGN, ...child })), BLUE);
 	await sendEvents(FOREIGN, JSON.stringify([message(6, "user", text("canary-blue"))]), BLUE);
 	await sendRecord(JSON.stringify(record({ id: EMPTY, ...times })));
+	// Results of critics become scores soon after their post, in the order of the posts.
+	const read = async (path: string) => {
+		const response = await fetch(`${service.http}/api/v1/${path}`, { headers: { "X-Access-Token": KEY } });
+		return object(await response.json());
+	};
+	const [last] = list((await read(`conversations/${FOREIGN}/events`)).events);
+	const isRead = async () => expect((await read("search?query=x")).indexed_through_sequence).toBe(last?.sequence);
+	await vi.waitFor(isRead, { timeout: 30_000 });
 });
 
 afterAll(() => service[Symbol.asyncDispose]());
@@ -335,6 +343,48 @@ test("a trajectory is refused without steps, of another owner, and in an unknown
 	expect(await get(PARENT, "", BLUE)).toEqual([404, '{"detail":"There is no such conversation"}']);
 	expect(await get(PARENT, "?form=csv")).toEqual([400, '{"detail":"form must be one of atif, messages"}']);
 	expect((await get("no-uuid"))[0]).toBe(400);
+});
+
+test("scores are in the step of their event, and in the trajectory if no step has it", async () => {
+	const give = async (key: string, scores: readonly JsonObject[]) => {
+		const answer = await fetch(`${service.http}/api/v1/scores`, {
+			method: "POST",
+			headers: { "X-Access-Token": key, "Content-Type": "application/json" },
+			body: JSON.stringify({ scores }),
+		});
+		expect([answer.status, await answer.json()]).toEqual([200, { changed: scores.length }]);
+	};
+	await give(RED, [
+		{ conversation_id: PARENT, name: "thumbs", value: false, comment: "see https://u:sk-canary@h/", source: "person" },
+		{ conversation_id: PARENT, name: "cause", value: "tool" },
+		{ conversation_id: PARENT, event_id: "paused", name: "helps", value: 0.5 },
+		{ conversation_id: PARENT, event_id: "rejected", name: "helps", value: 0 },
+		{ conversation_id: PARENT, event_id: "action c2", name: "helps", value: 1 },
+		{ conversation_id: CHILD, event_id: "message 6", name: "helps", value: 0.25 },
+	]);
+	await give(BLUE, [{ conversation_id: FOREIGN, name: "cause", value: "canary-blue-score" }]);
+	const score = (event_id: string | null, name: string, value: JsonValue, more: JsonObject = {}) => ({
+		...{ conversation_id: PARENT, event_id, name, value, comment: null, source: "program", giver: "red" },
+		...{ given_at: expect.any(String), ...more },
+	});
+	const ofRun = [
+		score(null, "cause", "tool"),
+		score(null, "thumbs", false, { comment: "see https://**********@h/", source: "person" }),
+		score("paused", "helps", 0.5),
+	];
+	const ofStep = [score("action c2", "helps", 1), score("rejected", "helps", 0)];
+	const ofChild = score("message 6", "helps", 0.25, { conversation_id: CHILD });
+
+	const [, body] = await get(PARENT, "", RED);
+	const trajectory = object(JSON.parse(body));
+	expect([validate(trajectory), validate.errors]).toEqual([true, null]);
+	const scoresOf = ({ extra = null }: JsonObject) => object(extra).scores;
+	expect(scoresOf(trajectory)).toEqual(ofRun);
+	expect(list(trajectory.steps).map(scoresOf)).toEqual([undefined, undefined, ofStep, undefined, undefined, undefined]);
+	const [child] = list(trajectory.subagent_trajectories);
+	expect(list(child?.steps).map(scoresOf)).toEqual([[ofChild]]);
+	expect(body).not.toContain("canary-blue-score");
+	expect((await get(PARENT, "", RED))[1]).toBe(body);
 });
 
 test("the command exports the same, beside a running service and without one", async () => {

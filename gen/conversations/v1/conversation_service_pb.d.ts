@@ -5,7 +5,7 @@
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ConversationExecutionStatus, ConversationInfo } from "./conversation_pb.js";
-import type { FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { FieldMask, Timestamp, Value } from "@bufbuild/protobuf/wkt";
 import type { ConversationSummary } from "./summary_pb.js";
 import type { UpdateChange, UpdateOrigin } from "./update_pb.js";
 
@@ -181,6 +181,16 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
    * @generated from field: repeated string ids = 23;
    */
   ids: string[];
+
+  /**
+   * Conditions on scores, which the conversation must all meet; at most 8. NAME:VALUE, NAME>=NUMBER, NAME>NUMBER,
+   * NAME<=NUMBER, NAME<NUMBER, or none:NAME for a conversation without a score of this name. The score of a name is the one
+   * that the conversation itself was given last; without one, the mean of those of its events, or the last one if they are
+   * categories. Lists, counts, searches and reports have this condition; watches, endpoints and budgets refuse it.
+   *
+   * @generated from field: repeated string scores = 24;
+   */
+  scores: string[];
 };
 
 /**
@@ -306,6 +316,20 @@ export declare type ListConversationsRequest = Message<"conversations.v1.ListCon
    * @generated from field: conversations.v1.ConversationOrder order_by = 6;
    */
   orderBy: ConversationOrder;
+
+  /**
+   * Name of the score that CONVERSATION_ORDER_SCORE orders by.
+   *
+   * @generated from field: string order_score = 7;
+   */
+  orderScore: string;
+
+  /**
+   * Names of scores that each entry shows; at most 16.
+   *
+   * @generated from field: repeated string score_names = 8;
+   */
+  scoreNames: string[];
 };
 
 /**
@@ -392,6 +416,13 @@ export declare type ConversationEntry = Message<"conversations.v1.ConversationEn
    * @generated from field: bool has_record = 5;
    */
   hasRecord: boolean;
+
+  /**
+   * The scores of the names in score_names that the conversation has, as ConversationFilter.scores says.
+   *
+   * @generated from field: map<string, google.protobuf.Value> scores = 6;
+   */
+  scores: { [key: string]: Value };
 };
 
 /**
@@ -875,6 +906,14 @@ export enum ConversationOrder {
    * @generated from enum value: CONVERSATION_ORDER_TOKENS = 5;
    */
   TOKENS = 5,
+
+  /**
+   * By the score that order_score names, as ConversationFilter.scores says; the largest number first, true before false.
+   * Conversations without one, and those with categories, come last.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_SCORE = 6;
+   */
+  SCORE = 6,
 }
 
 /**

@@ -41,8 +41,8 @@ export declare type Endpoint = Message<"conversations.v1.Endpoint"> & {
 
   /**
    * What it is told of: values of UpdateChange without their prefix, such as FINISHED, and what has no update: GAP (what
-   * was named has not arrived for two minutes), BUDGET (a budget has reached a threshold) and SILENT (a conversation is
-   * silent).
+   * was named has not arrived for two minutes), BUDGET (a budget has reached a threshold), SILENT (a conversation is
+   * silent) and SCORED (callers gave or deleted scores).
    *
    * @generated from field: repeated string changes = 4;
    */

@@ -108,7 +108,51 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 		// Sorted and each once, because a page token is valid for equal conditions only.
 		return [{ kind: "ids", ids: [...new Set(values.map((value) => uuid(value, name)))].sort() }];
 	},
+	scores(values, name) {
+		if (values.length > MAX_SCORES) throw invalid(name, `must have at most ${MAX_SCORES} entries`);
+		return [...new Set(values)].sort().map((value) => scoreCondition(wellFormed(value, name), name));
+	},
 };
+
+/** Maximum number of conditions on scores in one filter. */
+export const MAX_SCORES = 8;
+const NAME = "[a-z][a-z0-9_.-]{0,63}";
+const NUMBER = "[-+]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
+const IS_NUMBER = new RegExp(`^${NUMBER}$`);
+/** The name of a score. */
+export const SCORE_NAME = new RegExp(`^${NAME}$`);
+/** A condition on a score. */
+export const SCORE_CONDITION = new RegExp(
+	`^(?:none:(${NAME})|(?!none:)(${NAME})(?::([\\s\\S]+)|(>=|>|<=|<)(${NUMBER})))$`,
+);
+
+/** Returns the name of a score. Throws `invalid_argument` that names the field. */
+export function scoreName(text: string, field: string): string {
+	if (SCORE_NAME.test(text)) return text;
+	throw invalid(field, "must be a small letter and at most 63 small letters, digits, dots, dashes and underscores");
+}
+
+function scoreCondition(text: string, field: string): Condition {
+	const [, none, name = "", value, is, number] = SCORE_CONDITION.exec(text) ?? [];
+	if (none !== undefined) return { kind: "score", name: none, is: "none" };
+	// Whether the scores of the name are numbers or categories is not known. A number can be written in several ways.
+	if (value !== undefined)
+		return { kind: "score", name, is: "=", value: IS_NUMBER.test(value) ? [value, String(Number(value))] : [value] };
+	if (is === ">=" || is === ">" || is === "<=" || is === "<") return { kind: "score", name, is, value: Number(number) };
+	throw invalid(field, "must be NAME:VALUE, NAME>=NUMBER, NAME>NUMBER, NAME<=NUMBER, NAME<NUMBER or none:NAME");
+}
+
+/**
+ * Returns the conditions of a filter for what follows updates.
+ *
+ * @throws ServiceError as {@link conditionsOf}, and `invalid_argument` for conditions on scores, of which no update tells
+ */
+export function conditionsOnUpdates(filter: ConversationFilter | undefined): Condition[] {
+	const conditions = conditionsOf(filter);
+	if (conditions.some(({ kind }) => kind === "score"))
+		throw invalid("filter.scores", "must be empty, because no update tells of scores");
+	return conditions;
+}
 
 /** Returns statuses in the order of their numbers, so that equal filters have equal page tokens, each once. */
 function statuses(values: readonly number[], name: string): number[] {

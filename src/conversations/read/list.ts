@@ -12,7 +12,8 @@ import { type Condition, isCountedFast, type ListOrder } from "../../store/condi
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
 import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
-import { conditionsOf } from "./filter.ts";
+import { scoreValue } from "../scores.ts";
+import { conditionsOf, scoreName } from "./filter.ts";
 import { type ListScope, MAX_PAGE_BYTES, type PageRequest, pageSize, readPageToken, writePageToken } from "./page.ts";
 import { decodeSummary, type RecordOpening, recordSize, storedRecord, tryRead } from "./records.ts";
 
@@ -20,6 +21,10 @@ export interface ListRequest extends PageRequest {
 	readonly filter?: ConversationFilter | undefined;
 	/** UNSPECIFIED means the same as undefined: the newest current update first. */
 	readonly orderBy?: ConversationOrder | undefined;
+	/** Name of the score by which the order SCORE orders. */
+	readonly orderScore?: string;
+	/** Names of the scores that entries show. */
+	readonly scoreNames?: readonly string[];
 	readonly full: boolean;
 	readonly secrets: SecretsForm;
 }
@@ -42,7 +47,10 @@ const FIRST_READ = 8;
 /** Maximum number of conversations that the store returns at once. */
 const MAX_READ = 1000;
 
-type ListedStore = Pick<Store, "listConversations" | "countConversations">;
+/** Maximum number of scores that a list shows. */
+const MAX_SCORE_NAMES = 16;
+
+type ListedStore = Pick<Store, "listConversations" | "countConversations" | "listScoreValues">;
 
 /**
  * Lists conversations. The page ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one.
@@ -57,12 +65,21 @@ export async function listConversations(
 	const size = pageSize(request.pageSize);
 	const conditions = conditionsOf(request.filter);
 	const order = orderOf(request.orderBy);
-	const scope = { conditions, ...(order === "updated" ? {} : { order }) };
+	const orderScore = order === "score" ? scoreName(request.orderScore ?? "", "order_score") : undefined;
+	const names = scoreNamesOf(request.scoreNames);
+	const scope = { conditions, orderScore, ...(order === "updated" ? {} : { order }) };
 	const start = pageToken === "" ? undefined : startOf(order, scope, pageToken);
-	const { found, more } = await readPage(store, { conditions, order, withRecords: full }, start, size);
+	const { found, more } = await readPage(store, { conditions, order, orderScore, withRecords: full }, start, size);
 	const last = found.at(-1);
 	const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
-	const conversations = found.map((stored) => entryOf(opening, stored, full ? secrets : undefined));
+	const conversationIds = found.map(({ conversationId }) => conversationId);
+	const values = names.length === 0 ? [] : await store.listScoreValues({ conversationIds, names });
+	const valuesOf = Map.groupBy(values, ({ conversationId }) => conversationId);
+	const conversations = found.map((stored) => {
+		const shown = valuesOf.get(stored.conversationId) ?? [];
+		const scores = Object.fromEntries(shown.map((one) => [one.name, scoreValue(one)]));
+		return { ...entryOf(opening, stored, full ? secrets : undefined), scores };
+	});
 	const totalSize =
 		pageToken === "" ? await totalSizeOf(store, conditions, more ? undefined : found.length) : undefined;
 	return { conversations, nextPageToken, totalSize };
@@ -84,7 +101,7 @@ function entryOf(
 	opening: RecordOpening,
 	stored: StoredConversation,
 	secrets: SecretsForm | undefined,
-): ListedConversation {
+): Omit<ListedConversation, "scores"> {
 	const { conversationId } = stored;
 	const hasRecord = isSequence(stored.sequence);
 	const sequence = hasRecord ? stored.sequence : 0n;
@@ -101,7 +118,7 @@ function entryOf(
 /** Reads a page in portions, so that no more large records than needed are in memory. */
 async function readPage(
 	store: ListedStore,
-	query: Pick<ConversationQuery, "conditions" | "order" | "withRecords">,
+	query: Pick<ConversationQuery, "conditions" | "order" | "orderScore" | "withRecords">,
 	start: PageStart | undefined,
 	size: number,
 ): Promise<{ found: readonly StoredConversation[]; more: boolean }> {
@@ -134,7 +151,13 @@ const ORDERS: ReadonlyMap<ConversationOrder, ListOrder> = new Map([
 	[ConversationOrder.CREATED, "created"],
 	[ConversationOrder.COST, "cost"],
 	[ConversationOrder.TOKENS, "tokens"],
+	[ConversationOrder.SCORE, "score"],
 ]);
+
+function scoreNamesOf(names: readonly string[] = []): readonly string[] {
+	if (names.length > MAX_SCORE_NAMES) throw invalid("score_names", `must have at most ${MAX_SCORE_NAMES} entries`);
+	return [...new Set(names.map((name) => scoreName(name, "score_names")))];
+}
 
 function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): ListOrder {
 	const order = ORDERS.get(requested);
@@ -147,7 +170,7 @@ function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
 	if (order === "updated") return { before: position[0] };
 	const [value = 0n, sequence = 0n] = position;
 	const [cost] = new Float64Array(BigInt64Array.of(value).buffer);
-	return { before: sequence, beforeValue: order === "cost" ? cost : value };
+	return { before: sequence, beforeValue: order === "cost" || order === "score" ? cost : value };
 }
 
 /** Returns the position after a conversation. A floating-point number is the integer with the same bits. */

@@ -21,7 +21,7 @@ import { type Period, periodsOf, type Span, type Step, timeZone } from "../../us
 import { conditionsOf, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of rows of a report, and of its periods. */
-const MAX_ROWS = 10_000;
+export const MAX_ROWS = 10_000;
 /** Maximum number of groups in a report. */
 export const MAX_GROUPS = 4;
 /** Maximum number of groups that a report shows one by one. */
@@ -96,7 +96,7 @@ export class ReportUsage {
 		if (top < 0 || top > MAX_TOP) throw invalid("top", `must be from 0 to ${MAX_TOP}`);
 		const step = STEPS[request.step];
 		if (step === undefined) throw invalid("step", "is not a known step");
-		const groups = groupsOf(request.groupBy);
+		const groups: readonly UsageGroup[] = groupsOf(request.groupBy, GROUPS);
 		const conditions = conditionsOf(request.filter);
 		const periods = await this.#periods(request, step);
 		const query: UsageQuery = {
@@ -159,14 +159,22 @@ function bound(time: Timestamp | undefined, field: string): bigint | undefined {
 const later = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 const earlier = (a: bigint, b: bigint): bigint => (a < b ? a : b);
 
-function groupsOf(names: readonly string[]): UsageGroup[] {
+/**
+ * Returns the groups of a report.
+ *
+ * @param kinds what it can be grouped by, besides the tags of a key
+ */
+export function groupsOf<Kind extends string>(
+	names: readonly string[],
+	kinds: readonly Kind[],
+): ({ readonly kind: Kind } | { readonly kind: "tag"; readonly key: string })[] {
 	if (names.length > MAX_GROUPS) throw invalid("group_by", `must have at most ${MAX_GROUPS} entries`);
 	if (new Set(names).size < names.length) throw invalid("group_by", "has an entry twice");
 	return names.map((name) => {
-		const kind = GROUPS.find((group) => group === name);
+		const kind = kinds.find((group) => group === name);
 		if (kind !== undefined) return { kind };
 		if (name.startsWith("tag:") && name.length > 4) return { kind: "tag", key: wellFormed(name.slice(4), "group_by") };
-		throw invalid("group_by", `must be one of ${GROUPS.join(", ")} or tag:KEY`);
+		throw invalid("group_by", `must be one of ${kinds.join(", ")} or tag:KEY`);
 	});
 }
 

@@ -21,6 +21,11 @@ export type StoreReads = Pick<
 	| "getRefusedPost"
 	| "getOwnership"
 	| "listGaps"
+	| "setScores"
+	| "deleteScore"
+	| "listScores"
+	| "listScoreValues"
+	| "reportScores"
 	| "erase"
 	| "purge"
 >;
@@ -61,6 +66,13 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			// Nothing of the conversation is stored but refused batches that were accepted. They are their senders'.
 			return gaps.filter((gap) => gap.owner === owner);
 		},
+		setScores: (batch) => store.setScores({ ...batch, owner }),
+		deleteScore: (of) => store.deleteScore({ ...of, owner }),
+		listScores: async (query) =>
+			(await getOwnership(query.conversationId)) === undefined ? [] : await store.listScores(query),
+		// Of conversations that a list has returned.
+		listScoreValues: (query) => store.listScoreValues(query),
+		reportScores: (query) => store.reportScores(owned(query)),
 		erase: (request) => store.erase({ ...request, owner }),
 		purge: () => store.purge(),
 		updates: visibleLog(store.updates, owner),

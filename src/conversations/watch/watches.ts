@@ -15,7 +15,7 @@ import type { StoredEvent, StoredUpdate } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
 import { eventLog, updateLog } from "../read/entry-log.ts";
 import { type EventViews, eventConditionsOf, eventJson } from "../read/events.ts";
-import { conditionsOf, originOf } from "../read/filter.ts";
+import { conditionsOnUpdates, originOf } from "../read/filter.ts";
 import type { PresentViews, UpdateViewOptions } from "../read/updates.ts";
 import { SharedResponse } from "./shared-response.ts";
 import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
@@ -60,7 +60,7 @@ export function updateWatches(store: Pick<Store, "updates">, presentViews: Prese
 			signal: AbortSignal,
 			owner?: string,
 		): AsyncGenerator<WatchBatch<UpdateResponse>, void, undefined> {
-			const conditions = conditionsOf(filter);
+			const conditions = conditionsOnUpdates(filter);
 			const origin = originOf(requestedOrigin);
 			const responder = () => {
 				const views = presentViews();

@@ -22,6 +22,7 @@ const EXPORTED = {
 	usage_ledger: { ofUsage: true },
 	pruned: {},
 	gaps: {},
+	scores: {},
 	access_keys: {},
 	senders: {},
 	refused_posts: { size: "bytes" },

@@ -83,6 +83,8 @@ const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}conversations ADD COLUMN title text COLLATE "C", ADD COLUMN title_words text COLLATE "C"`,
 	...createTable("postgres", tableOf("untimed_calls")),
 	...createTable("postgres", tableOf("state")),
+	...createTable("postgres", tableOf("scores")),
+	...createTable("postgres", tableOf("score_values")),
 	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites
 		FROM ${SCHEMA}positions p`,
 	...REMOVED_TABLES.map((name) => `DROP TABLE ${SCHEMA}${name}`),

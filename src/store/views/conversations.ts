@@ -6,6 +6,7 @@ import { indexWords, wordsOf } from "../../search/tokenizer.ts";
 import { NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
 import { columnsFrom, columnValue, isOfRow } from "../rows.ts";
+import { deriveScoreValues, describeScoreValues } from "../scores.ts";
 import type { Change, Columns, Session } from "../session.ts";
 import { bigint, blob, keyOf, keyOrNull, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
@@ -33,7 +34,7 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		return Map.groupBy(rows, (row) => text(row.conversation_id));
 	};
 	// With Citus, gaps are not beside their conversations.
-	const [headOf, activityOf, gapsOf, gone, tagsOf] = await Promise.all([
+	const [headOf, activityOf, gapsOf, old, tagsOf] = await Promise.all([
 		read(
 			`t.conversation_id, t.sequence, t.status, t.created_at, t.updated_at, t.run_started_at, t.posted_at, t.parent_id,
 				t.source_id, t.sender, t.owner, u.summary
@@ -53,9 +54,10 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		read(`t.* FROM ${schema}tags t`),
 	]);
 	const [rows, tags]: [Change[], Change[]] = [[], []];
+	const gone = new Map(old);
 	const removedTags: Row[] = [];
 	for (const id of conversationIds) {
-		const [head, activity, gaps, before] = [headOf, activityOf, gapsOf, gone].map((of) => of.get(id)?.[0]);
+		const [head, activity, gaps, before] = [headOf, activityOf, gapsOf, old].map((of) => of.get(id)?.[0]);
 		const tagsBefore = new Map(tagsOf.get(id)?.map((tag) => [tag.key, tag]));
 		const source = sourceOf(head, activity, gaps);
 		if (source !== undefined) {
@@ -74,6 +76,10 @@ export async function deriveConversations(session: Session, conversationIds: rea
 	await session.remove("conversations", [...gone.values()].flat().map(columnsFrom));
 	await session.write("conversations", rows);
 	await session.write("tags", tags);
+	// Of the others, they are derived when their scores change.
+	const begun = conversationIds.filter((id) => !old.has(id) || gone.has(id));
+	await deriveScoreValues(session, begun);
+	await describeScoreValues(session, conversationIds);
 }
 
 /** What a record would tell. */
@@ -103,7 +109,8 @@ function sourceOf(head: Row | undefined, activity: Row = {}, gaps: Row = {}): Ro
 /** Removes all rows, so that the view follows both logs from their beginning. */
 export async function resetConversations(session: Session): Promise<void> {
 	await lockView(session, "conversations");
-	for (const table of ["tags", "conversations"]) await session.all(`DELETE FROM ${session.dialect.schema}${table}`);
+	for (const table of ["tags", "score_values", "conversations"])
+		await session.all(`DELETE FROM ${session.dialect.schema}${table}`);
 	await moveView(session, "conversations", NOTHING);
 }
 

@@ -29,7 +29,7 @@ import { readExactJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, setMember } from "../../record/json/json-value.ts";
 import { type StreamRpc, toConnectError, type UnaryRpc, unreadableRequest } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type Permit, workOf } from "../admission.ts";
+import { isLarge, type Permit, workOf } from "../admission.ts";
 import { certificateNameOf, LIMITS, type Limits } from "../connections.ts";
 import { type BodyRequest, type ReserveBytes, readBody, unpack } from "../http/body.ts";
 import { enter, limitResponseTime, sendStatus } from "../http/exchange.ts";
@@ -94,8 +94,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 		router.handlers.flatMap((handler) => {
 			const { method, requestPath } = handler;
 			const isUnary = method.methodKind === "unary";
-			const isIngest = workOf(gate.scopeOf(rpcPath(method)), !isUnary) === "ingest";
-			const maxBytes = isIngest ? options.maxBodyBytes : limits.readRequestBytes;
+			const maxBytes = isLarge(gate.scopeOf(rpcPath(method))) ? options.maxBodyBytes : limits.readRequestBytes;
 			const handle: ObservedHandler = (request, response, observed) => {
 				const { headers } = request;
 				const type = headers["content-type"] ?? "";

@@ -10,7 +10,7 @@ import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-method.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
-import { type Permit, workOf } from "../admission.ts";
+import { isLarge, type Permit, workOf } from "../admission.ts";
 import { certificateName, type Limits, limitStream, peerOf } from "../connections.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { PREFIX_BYTES, type RpcTransportOptions } from "../stream-messages.ts";
@@ -96,7 +96,7 @@ export class GrpcCall extends ServerInterceptingCall {
 		this.#context = context;
 		this.#stream = started.stream;
 		this.#fields = started.fields;
-		this.#maxBytes = context.gate.scopeOf(path) === "ingest" ? context.maxBodyBytes : context.limits.readRequestBytes;
+		this.#maxBytes = isLarge(context.gate.scopeOf(path)) ? context.maxBodyBytes : context.limits.readRequestBytes;
 		// A health watch is idle until the health changes.
 		limitStream(started.stream, context.limits, path.startsWith("/grpc.health."));
 		started.stream.once("close", () => clearTimeout(this.#sendTimeout));

@@ -56,7 +56,7 @@ export function parametersOf(
 	const inQuery = input.fields.flatMap((field): Parameter[] => {
 		if (taken.has(field) || omitted.includes(field.name)) return [];
 		if (field.fieldKind !== "message" || field.message === TimestampSchema) return [ofQuery(field)];
-		return field.message.fields.map((inner) => ofQuery(inner, field));
+		return field.message.fields.filter(({ name }) => !omitted.includes(name)).map((inner) => ofQuery(inner, field));
 	});
 	// A field for one value is superseded by a field for several, because the parameter can be repeated.
 	const lists = new Set(inQuery.filter(isRepeatable).map(({ name }) => name));

@@ -30,6 +30,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../../../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostSchema, RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
+import { ScoreService } from "../../../gen/conversations/v1/score_service_pb.js";
 import { scopeOf } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
@@ -45,12 +46,13 @@ import type { RecordFormat } from "../../record/record-format.ts";
 import { auditSecrets, secretsFormOf } from "../../rpc/request-fields.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { Store } from "../../store/store.ts";
+import { isLarge } from "../admission.ts";
 import { readBody } from "../http/body.ts";
 import { type EventStreamOptions, sendEventStream } from "../http/event-stream.ts";
 import type { ContentResponse } from "../http/exchange.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
 import { lastEventId, type Parameter, parametersOf, readRequest } from "./parameters.ts";
-import { listCsv, prefersCsv, usageForm } from "./report-forms.ts";
+import { listCsv, prefersCsv, scoresCsv, scoresJson, usageForm } from "./report-forms.ts";
 
 const senderPlan = planMessage(SenderSchema);
 const refusedPostPlan = planMessage(RefusedPostSchema);
@@ -75,6 +77,7 @@ interface JsonRpcContext {
 	readonly reads: Pick<ConversationReads, "of">;
 	readonly store: Pick<Store, "tables">;
 	readonly format: RecordFormat;
+	readonly maxBodyBytes: number;
 	readonly stream: EventStreamOptions;
 }
 
@@ -93,18 +96,19 @@ interface Call extends RouteRequest {
  *   a form is described in scripts/openapi/document.ts.
  */
 export const JSON_RPCS: readonly JsonRpc[] = [
-	unary("GET", "/api/v1/conversations", ConversationService.method.listConversations, (page, { view }, call) => {
+	unary("GET", "/api/v1/conversations", ConversationService.method.listConversations, (page, asked, call) => {
 		const isCsv = prefersCsv(call.request.headers.accept);
-		if (isCsv && view === ConversationView.FULL)
+		if (isCsv && asked.view === ConversationView.FULL)
 			throw new ServiceError("invalid_argument", "view must be summary for CSV");
-		if (isCsv) return listCsv(page, call.search);
+		if (isCsv) return listCsv(page, call.search, asked.scoreNames);
 		return stringifyExactJson({
-			conversations: page.conversations.map(({ sequence, hasRecord, summary, conversation, unreadable }) => ({
+			conversations: page.conversations.map(({ sequence, hasRecord, summary, conversation, unreadable, scores }) => ({
 				sequence,
 				has_record: hasRecord,
 				summary: summary === undefined ? null : encodeSummary(summary),
 				...(conversation === undefined ? {} : { conversation: call.format.toJson(conversation) }),
 				...(unreadable ? { unreadable } : {}),
+				...(asked.scoreNames.length === 0 ? {} : { scores: scoresJson(scores) }),
 			})),
 			next_page_token: page.nextPageToken,
 			...(page.totalSize === undefined ? {} : { total_size: page.totalSize }),
@@ -181,7 +185,15 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 	unary("GET", "/api/v1/budgets/{name}", BudgetService.method.getBudget),
 	unary("PATCH", "/api/v1/budgets/{name}", BudgetService.method.updateBudget),
 	unary("DELETE", "/api/v1/budgets/{name}", BudgetService.method.deleteBudget),
+	unary("POST", "/api/v1/scores", ScoreService.method.setScores),
+	unary("GET", "/api/v1/scores", ScoreService.method.listScores),
+	unary("GET", "/api/v1/scores/report", ScoreService.method.reportScores, (report, { groupBy }, { request }) =>
+		prefersCsv(request.headers.accept) ? scoresCsv(report, groupBy) : scoreReportJson(report),
+	),
+	unary("DELETE", "/api/v1/conversations/{id}/scores/{name}", ScoreService.method.deleteScore),
 ];
+
+const scoreReportJson = jsonForm(ScoreService.method.reportScores.output);
 
 /** Returns the routes of {@link JSON_RPCS}. Errors are JSON objects whose `detail` is a sentence. */
 export function jsonRoutes(basePath: string, context: JsonRpcContext): readonly Route[] {
@@ -253,7 +265,8 @@ function stream<I extends typeof WatchConversationUpdatesRequestSchema | typeof 
 			await sendEventStream(call, (signal) => implementation.stream(encoded, call.caller, signal), stream);
 			return undefined;
 		},
-		["position"],
+		// Of scores no update tells.
+		["position", "scores"],
 	);
 }
 
@@ -272,7 +285,8 @@ function define<I extends DescMessage>(
 			const { request, principal, permit } = route;
 			// The gate lets requests without a key through on public routes only.
 			if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-			const body = hasBody ? await readBody(request, MAX_JSON_BODY, (bytes) => permit.reserve(bytes)) : undefined;
+			const maxBytes = isLarge(scopeOf(rpc)) ? context.maxBodyBytes : MAX_JSON_BODY;
+			const body = hasBody ? await readBody(request, maxBytes, (bytes) => permit.reserve(bytes)) : undefined;
 			const call = { ...route, caller: principal, reads: context.reads.of(principal), format: context.format };
 			try {
 				return await answer(readRequest(rpc.input, parameters, { ...route, body }), call, context);

@@ -1,14 +1,19 @@
 import type { IncomingHttpHeaders } from "node:http";
+import type { Value } from "@bufbuild/protobuf/wkt";
 import type {
 	ReportUsageRequest,
 	ReportUsageResponse,
 	UsageTotals,
 } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
 import type { ListConversationsResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { type ReportScoresResponse, ScoreTotalsSchema } from "../../../gen/conversations/v1/score_service_pb.js";
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import { nameOfStatus } from "../../conversations/read/filter.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { fromValue, jsonFormOf } from "../../record/json/json-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../../record/json/json-value.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
+import { planMessage } from "../../record/plan.ts";
 import type { ContentResponse } from "../http/exchange.ts";
 
 /** Answers in CSV (RFC 4180), which `Accept: text/csv` asks for. */
@@ -65,17 +70,46 @@ const COLUMNS: readonly (readonly [string, (summary: ConversationSummary) => Cel
 ];
 
 /** Returns a page as CSV. A link to the next page (RFC 8288) says that the list goes on. */
-export function listCsv(page: ListConversationsResponse, search: string): ContentResponse {
+export function listCsv(
+	page: ListConversationsResponse,
+	search: string,
+	scoreNames: readonly string[] = [],
+): ContentResponse {
 	const { conversations, nextPageToken } = page;
-	const rows = conversations.map(({ summary, unreadable }) => [
+	const rows = conversations.map(({ summary, unreadable, scores }) => [
 		...COLUMNS.map(([, value]) => (summary && value(summary)) ?? ""),
 		unreadable ? "true" : "",
+		...scoreNames.map((name) => cellOf(memberOf(scoresJson(scores), name))),
 	]);
-	const response = csvResponse([...COLUMNS.map(([name]) => name), "unreadable"], rows);
+	const header = [...COLUMNS.map(([name]) => name), "unreadable", ...scoreNames.map((name) => `score:${name}`)];
+	const response = csvResponse(header, rows);
 	if (nextPageToken === "") return response;
 	const next = new URLSearchParams(search);
 	next.set("page_token", nextPageToken);
 	return { ...response, headers: { Link: `<?${next}>; rel="next"` } };
+}
+
+/** Returns the scores of a conversation by their names. */
+export function scoresJson(scores: Readonly<Record<string, Value>>): ExactJsonObject {
+	return Object.fromEntries(Object.entries(scores).map(([name, value]) => [name, fromValue(value)]));
+}
+
+const scoreTotals = planMessage(ScoreTotalsSchema);
+
+/** Returns a report of scores as CSV with a header line. The counts of categories are a JSON object. */
+export function scoresCsv({ rows }: ReportScoresResponse, groupBy: readonly string[]): ContentResponse {
+	const names = scoreTotals.desc.fields.map(({ name }) => name);
+	const lines = rows.map(({ group, scores }) => {
+		const totals = jsonFormOf(scoreTotals, scores);
+		return [...group, ...names.map((name) => cellOf(memberOf(totals, name)))];
+	});
+	return csvResponse([...groupBy, ...names], lines);
+}
+
+function cellOf(value: ExactJson | undefined): Cell {
+	if (typeof value === "boolean") return String(value);
+	if (typeof value !== "object") return value ?? "";
+	return isJsonObject(value) && Object.keys(value).length > 0 ? stringifyExactJson(value) : "";
 }
 
 /** Returns a report of usage as JSON or, by `Accept: text/csv`, as CSV (RFC 4180). */

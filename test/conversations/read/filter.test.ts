@@ -54,6 +54,23 @@ test("each field becomes a condition of the store", () => {
 	]);
 });
 
+test("each text of scores becomes a condition on a score, sorted and once", () => {
+	const scores = ["none:a", "b:true", "b:1e3", "b:big", "b>=-0.5", "b>1", "b<=2", "b<.5", "none:a", "b:a:c"];
+	const named = { kind: "score", name: "b" } as const;
+	expect(convert({ scores: scores.slice(0, 5) }).concat(convert({ scores: scores.slice(5) }))).toEqual([
+		{ ...named, is: "=", value: ["1e3", "1000"] },
+		{ ...named, is: "=", value: ["big"] },
+		{ ...named, is: "=", value: ["true"] },
+		{ ...named, is: ">=", value: -0.5 },
+		{ kind: "score", name: "a", is: "none" },
+		{ ...named, is: "=", value: ["a:c"] },
+		{ ...named, is: "<", value: 0.5 },
+		{ ...named, is: "<=", value: 2 },
+		{ ...named, is: ">", value: 1 },
+		{ kind: "score", name: "a", is: "none" },
+	]);
+});
+
 test("the length of title_contains is counted in characters, not in UTF-16 code units", () => {
 	const titleContains = "😀".repeat(1024);
 	expect(convert({ titleContains })).toEqual([{ kind: "title", contains: titleContains }]);
@@ -83,6 +100,7 @@ function filled(field: DescField) {
 		hasError: false,
 		hasGaps: false,
 		ids: ["0190d6a0-0000-7000-8000-00000000000f"],
+		scores: ["none:thumbs"],
 	};
 	const value = values[field.localName] ?? (field.message === undefined ? "text" : create(TimestampSchema));
 	Object.assign(filter, { [field.localName]: value });
@@ -100,6 +118,7 @@ test.each<[Init, string]>([
 	[{ agentKind: "acp" }, "filter.agent_kind must be ACPAgent or Agent"],
 	[{ ids: ["1"] }, "filter.ids is not a UUID"],
 	[{ ids: Array.from({ length: 1001 }, () => "") }, "filter.ids must have at most 1000 entries"],
+	[{ scores: Array.from({ length: 9 }, () => "none:a") }, "filter.scores must have at most 8 entries"],
 	[{ parentConversationId: "1" }, "filter.parent_conversation_id is not a UUID"],
 	[{ tags: manyTags }, "filter.tags must have at most 32 entries"],
 	[{ titleContains: "😀".repeat(1025) }, "filter.title_contains must have at most 1024 characters"],

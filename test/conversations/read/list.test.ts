@@ -132,13 +132,13 @@ test("an entry has the summary, and the whole record on request", async () => {
 		tags: { a: "1" },
 	});
 	expect(await reading.list.list(ALL)).toEqual({
-		conversations: [{ sequence, hasRecord: true, summary, conversation: undefined, unreadable: false }],
+		conversations: [{ sequence, hasRecord: true, summary, conversation: undefined, unreadable: false, scores: {} }],
 		nextPageToken: "",
 		totalSize: 1n,
 	});
 	const { conversation } = await reading.getDecoded({ id, sequence: undefined, secrets: "redacted" });
 	expect(await reading.list.list({ ...ALL, full: true })).toEqual({
-		conversations: [{ sequence, hasRecord: true, summary, conversation, unreadable: false }],
+		conversations: [{ sequence, hasRecord: true, summary, conversation, unreadable: false, scores: {} }],
 		nextPageToken: "",
 		totalSize: 1n,
 	});
@@ -207,6 +207,7 @@ test("an unreadable record is listed as unreadable among the others, and reporte
 		summary: create(ConversationSummarySchema, { id: ids[0] ?? "" }),
 		conversation: undefined,
 		unreadable: true,
+		scores: {},
 	});
 	expect(reading.unreadable).toEqual([{ conversationId: ids[0], sequence: 1n }]);
 	expect((await reading.list.list(ALL)).conversations.map(({ summary }) => summary.title)).toEqual([

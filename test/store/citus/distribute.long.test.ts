@@ -39,6 +39,8 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 			byConversation("events"),
 			byConversation("heads"),
 			byConversation("pruned"),
+			byConversation("score_values"),
+			byConversation("scores"),
 			byConversation("search_texts"),
 			byConversation("tags"),
 			byConversation("untimed_calls"),

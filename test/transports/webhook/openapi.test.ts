@@ -36,14 +36,15 @@ const READ_PATHS = [READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, US
 const AUDIT = "/api/v1/audit";
 const TRAJECTORY = `${READS}/{id}/trajectory`;
 const BUDGETS = ["/api/v1/budgets", "/api/v1/budgets/{name}"];
-const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING, ...BUDGETS, TRAJECTORY];
+const SCORES = ["/api/v1/scores", "/api/v1/scores/report", `${READS}/{id}/scores/{name}`];
+const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING, ...BUDGETS, ...SCORES, TRAJECTORY];
 
 let service: TestService;
 let document: JsonObject;
 
 beforeAll(async () => {
 	service = await startTestService({
-		ACCESS_KEYS: `test:${KEY}:ingest+read+forward+keys,reader:${READER}:read,eraser:${ERASER}:erase+forward`,
+		ACCESS_KEYS: `test:${KEY}:ingest+read+forward+keys,reader:${READER}:read,eraser:${ERASER}:erase+forward+score`,
 		MAX_BODY_BYTES: "20000",
 		LOG_LEVEL: "silent",
 	});
@@ -311,7 +312,12 @@ describe("the parameters", () => {
 	/** Texts that are judged by more than a schema can say. */
 	const TEXTS: Readonly<Record<string, string>> = { page_token: "", time_zone: "Europe/Berlin" };
 	/** Parameters without which an operation is refused. */
-	const REQUIRED: Readonly<Record<string, Readonly<Record<string, string>>>> = { [SEARCH]: { query: "x" } };
+	const REQUIRED: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+		[SEARCH]: { query: "x" },
+		[READS]: { order_score: "x" },
+		"/api/v1/scores": { conversation_id: UUID },
+		"/api/v1/scores/report": { name: "x" },
+	};
 	type Values = readonly string[];
 
 	/** Returns values of a parameter at and beyond each bound of its schema: each the values of one request. */
@@ -403,14 +409,16 @@ describe("the parameters", () => {
 	const bodyFor = (path: string) => (path.startsWith(ENDPOINTS) ? "{}" : "[]");
 
 	async function statusOf({ method, path, name, place }: Case, values: Values): Promise<number> {
-		const own = (segment: string) =>
-			place === "path" && segment === name ? encodeURIComponent(values[0] ?? "") : UUID;
+		const own = (segment: string) => {
+			if (place === "path" && segment === name) return encodeURIComponent(values[0] ?? "");
+			return segment === "name" ? "x" : UUID;
+		};
 		const query = new URLSearchParams(REQUIRED[path]);
 		if (place === "query") {
 			query.delete(name);
 			for (const value of values) query.append(name, value);
 		}
-		const url = `${service.http}${path.replace(/\{(\w+)\}/, (_, segment: string) => own(segment))}?${query}`;
+		const url = `${service.http}${path.replaceAll(/\{(\w+)\}/g, (_, segment: string) => own(segment))}?${query}`;
 		const headers = {
 			"X-Access-Token": method === "delete" ? ERASER : KEY,
 			"Content-Type": "application/json",
