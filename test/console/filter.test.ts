@@ -37,6 +37,7 @@ test.each([
 	"created_from=2026-11-24T08:00:00Z&created_to=2026-11-24T09:30:00.5Z",
 	"updated_from=2026-11-24T08:00:00Z&updated_to=2026-11-24T09:30:00Z",
 	"activity_from=2026-11-24T08:00:00Z&activity_to=2026-11-24T09:30:00Z",
+	"score=thumbs:true&score=tests_passed>=0.8&score=none:cause&score=cause:misread%20task",
 	"cost_from=0.3&cost_to=1",
 	"has_error=true&has_gaps=false",
 	"has_error=false&has_gaps=true",

@@ -33,6 +33,11 @@ export const COMMON_RANGES: readonly string[] = [
 	"last_month",
 ];
 
+/** Ranges of days that reports offer. */
+export const RANGES: readonly string[] = [...COMMON_RANGES, "last_90_days", "last_365_days"];
+/** Value of a second range that is as long as the first one and ends where it begins. */
+export const BEFORE = "before";
+
 /** Returns the start of a day such as 2026-11-23; undefined for a text that is none. */
 export function startOfDay(text: string): Date | undefined {
 	const [, year, month, day] = /^(\d{4})-(\d\d)-(\d\d)$/.exec(text) ?? [];

@@ -10,8 +10,8 @@ export interface Series {
 	readonly label: string;
 	/** Name of a design token, such as --series-1. */
 	readonly color: string;
-	/** A value for each time. */
-	readonly values: readonly number[];
+	/** A value for each time. Lines go past times without one, which is null. */
+	readonly values: readonly (number | null)[];
 }
 
 export interface ChartProps {
@@ -63,7 +63,7 @@ export default function DrawnChart(props: ChartProps) {
 				scales: {
 					// Bars need room on both sides.
 					x: { time: true, range: () => [(times[0] ?? 0) - room, (times.at(-1) ?? 0) + room] },
-					y: { range: (_, __, max) => [0, Math.max(max, most) * 1.08 || 1] },
+					y: { range: (_, min, max) => [Math.min(0, min * 1.08), Math.max(max, most) * 1.08 || 1] },
 				},
 				axes: [
 					{
@@ -92,7 +92,8 @@ export default function DrawnChart(props: ChartProps) {
 						label: name,
 						stroke: color(token),
 						width: kind === "bars" ? 0 : 2,
-						points: { show: kind === "lines" && times.length < 2 },
+						spanGaps: true,
+						points: { show: kind === "lines" && (times.length < 2 || step !== undefined), fill: color(token) },
 						...(kind === "bars" && uPlot.paths.bars !== undefined
 							? { fill: color(token), paths: uPlot.paths.bars({ size: [0.8, 60], align: 0 }) }
 							: {}),
@@ -141,7 +142,7 @@ function named(times: readonly number[], most: number): number[] {
 function stack(series: readonly Series[]): Series[] {
 	let below: readonly number[] = [];
 	return series.map((one) => {
-		below = one.values.map((value, index) => value + (below[index] ?? 0));
+		below = one.values.map((value, index) => (value ?? 0) + (below[index] ?? 0));
 		return { ...one, values: below };
 	});
 }

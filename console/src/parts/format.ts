@@ -18,11 +18,22 @@ export function full(value: bigint | number): string {
 	return whole.format(value);
 }
 
+/** Writes the number of a score with as many digits as tell it apart from others: 0.0123, 0.875, 1,204.5. */
+export function scoreNumber(value: number): string {
+	const digits = Math.abs(value) < 1 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 2 };
+	return value.toLocaleString("en", digits);
+}
+
 /** Writes a cost with as many digits as it needs: $1.84, $0.0031, -$0.71. */
 export function cost(value: number): string {
 	const digits = Math.abs(value) < 0.1 ? 4 : 2;
 	const amount = Math.abs(value).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: digits });
 	return `${value < 0 ? "-" : ""}$${amount}`;
+}
+
+/** Writes a part of the whole, such as 49 %. */
+export function share(part: number): string {
+	return part > 0 && part < 0.005 ? "< 1 %" : `${Math.round(100 * part)} %`;
 }
 
 /** Writes a duration in milliseconds, such as 48 s or 3 min 20 s. */

@@ -4,6 +4,8 @@ import { serviceInfo } from "./service.ts";
 import { accessKey } from "./session.ts";
 
 interface Caller {
+	/** Name of the key or of the client certificate. */
+	readonly name: string;
 	readonly scopes: ReadonlySet<string>;
 	/** Owner whose conversations the key sees; empty if it sees all. */
 	readonly owner: string;
@@ -29,8 +31,8 @@ export function useCaller(): Caller | undefined {
 		let timer: ReturnType<typeof setTimeout>;
 		const ask = (): void => {
 			serviceInfo.getServiceInfo({}).then(
-				({ callerScopes, callerOwner }) => {
-					if (accessKey.value === key) caller.value = { scopes: new Set(callerScopes), owner: callerOwner };
+				({ caller: name, callerScopes, callerOwner }) => {
+					if (accessKey.value === key) caller.value = { name, scopes: new Set(callerScopes), owner: callerOwner };
 				},
 				() => {
 					timer = setTimeout(ask, RETRY_AFTER);

@@ -7,6 +7,7 @@ import { ConversationSearchService } from "../../../gen/conversations/v1/convers
 import { ConversationSenderService } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
+import { ScoreService } from "../../../gen/conversations/v1/score_service_pb.js";
 import { ServiceInfoService } from "../../../gen/conversations/v1/service_info_service_pb.js";
 import { accessKey } from "./session.ts";
 
@@ -28,6 +29,7 @@ export const events = createClient(ConversationEventService, transport);
 export const conversationGaps = createClient(ConversationGapService, transport);
 export const reports = createClient(ConversationReportService, transport);
 export const refusedPosts = createClient(RefusedPostService, transport);
+export const scores = createClient(ScoreService, transport);
 export const search = createClient(ConversationSearchService, transport);
 export const senders = createClient(ConversationSenderService, transport);
 export const serviceInfo = createClient(ServiceInfoService, transport);

@@ -6,6 +6,8 @@ export interface Shortcut {
 	readonly key: string;
 	readonly meaning: string;
 	readonly run: () => void;
+	/** Whether a key that is held does it once only. Default: false. */
+	readonly once?: boolean;
 }
 
 let shortcuts: readonly Shortcut[] = [];
@@ -36,5 +38,5 @@ addEventListener("keydown", (event) => {
 	const shortcut = shortcuts.findLast(({ key }) => key === event.key);
 	if (shortcut === undefined) return;
 	event.preventDefault();
-	shortcut.run();
+	if (!(event.repeat && shortcut.once)) shortcut.run();
 });

@@ -23,6 +23,7 @@ import { useTitle } from "./title.ts";
 const PAGES = {
 	conversations: { title: "Conversations", view: ConversationsPage },
 	usage: { title: "Usage", view: loadedPage(() => import("../pages/usage/view.tsx")) },
+	scores: { title: "Scores", view: loadedPage(() => import("../pages/scores/view.tsx")) },
 	senders: { title: "Senders", view: loadedPage(() => import("../pages/senders/view.tsx")) },
 	forwarding: { title: "Forwarding", view: loadedPage(() => import("../pages/forwarding/view.tsx")) },
 	budgets: { title: "Budgets", view: loadedPage(() => import("../pages/budgets/view.tsx")) },
@@ -48,7 +49,8 @@ function loadedPage<Props extends object>(
 }
 
 type PageName = keyof typeof PAGES;
-const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
+/** The pages of the keys 1 to 5. */
+const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about", "scores"];
 const ALL_NAMES: readonly PageName[] = [...NAMES, "forwarding", "budgets", "search", "compare"];
 
 /** The page of the address, with the navigation above it. */
@@ -69,7 +71,7 @@ function Pages() {
 			</button>
 			<header class="top">
 				<nav aria-label="Pages">
-					{(mayForward ? NAMES.toSpliced(-1, 0, "forwarding", "budgets") : NAMES).map((page) => (
+					{(mayForward ? NAMES.toSpliced(3, 0, "forwarding", "budgets") : NAMES).map((page) => (
 						<a key={page} href={addressOf([page])} aria-current={page === name ? "page" : undefined}>
 							{PAGES[page].title}
 						</a>

@@ -22,6 +22,7 @@ const SCOPES: ReadonlyMap<string, string> = new Map([
 	["erase", "erase conversations"],
 	["forward", "manage endpoints and budgets"],
 	["pause", "make budgets that pause conversations"],
+	["score", "give scores"],
 ]);
 
 /** How long a key can live, in days. */

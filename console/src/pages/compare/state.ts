@@ -2,7 +2,8 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { signal } from "@preact/signals";
 import type { ConversationEventEntry } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
-import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
+import { type PlainScore, plainScore } from "../../parts/score.tsx";
+import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports, scores } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 
 /** What two conversations are compared by. */
@@ -11,6 +12,8 @@ export interface Compared {
 	/** Calls and cost by model, the dearest first. */
 	readonly models: ReadonlyMap<string, { readonly calls: bigint; readonly cost: number }>;
 	readonly steps: StepCounts;
+	/** The scores that stand for the conversation, by their names. */
+	readonly scores: ReadonlyMap<string, PlainScore>;
 }
 
 /** What the events of a conversation add up to. */
@@ -40,6 +43,10 @@ const KINDS: readonly string[] = [
 	"ACPToolCallEvent",
 ];
 const PAGE_SIZE = 1_000;
+/** Number of scores of a conversation whose names are read at most. */
+const MOST_SCORES = 10_000;
+/** Number of names of scores that a list has at most. */
+const MOST_NAMES = 16;
 /** Number of events of a conversation that are read at most. */
 export const MOST_EVENTS = 10_000;
 
@@ -76,9 +83,9 @@ export class Comparison {
 		const { signal } = this.#abort;
 		const [a, b] = this.#ids;
 		const { conversations: found } = await conversations.listConversations({ filter: { ids: [a, b] } }, { signal });
-		const of = (id: string): Promise<Compared | undefined> => {
+		const of = async (id: string): Promise<Compared | undefined> => {
 			const summary = found.find((one) => one.summary?.id === id)?.summary;
-			return summary === undefined ? Promise.resolve(undefined) : this.#read(summary);
+			return summary && (await this.#read(summary));
 		};
 		const read = await Promise.all([of(a), of(b)]);
 		this.problem.value = undefined;
@@ -99,9 +106,33 @@ export class Comparison {
 		const models = new Map(
 			usage?.rows.map(({ group, usage: of }) => [group[0] ?? "", { calls: of?.calls ?? 0n, cost: of?.cost ?? 0 }]),
 		);
-		const compared = { summary, models: isKnown ? known.models : models, steps };
+		// Scores change without events.
+		const compared = { summary, models: isKnown ? known.models : models, steps, scores: await this.#scores(id) };
 		this.#known.set(id, compared);
 		return compared;
+	}
+
+	async #scores(conversationId: string): Promise<Compared["scores"]> {
+		const { signal } = this.#abort;
+		const names = new Set<string>();
+		let [pageToken, read] = ["", 0];
+		do {
+			const page = await scores.listScores({ conversationId, pageSize: PAGE_SIZE, pageToken }, { signal });
+			for (const { name } of page.scores) names.add(name);
+			pageToken = page.nextPageToken;
+			read += page.scores.length;
+		} while (pageToken !== "" && read < MOST_SCORES);
+		const standing = new Map<string, PlainScore>();
+		const left = [...names].sort();
+		while (left.length > 0) {
+			const asked = { filter: { ids: [conversationId] }, scoreNames: left.splice(0, MOST_NAMES) };
+			const { conversations: found } = await conversations.listConversations(asked, { signal });
+			for (const [name, value] of Object.entries(found[0]?.scores ?? {})) {
+				const plain = plainScore(value);
+				if (plain !== undefined) standing.set(name, plain);
+			}
+		}
+		return standing;
 	}
 
 	async #steps(conversationId: string): Promise<StepCounts> {

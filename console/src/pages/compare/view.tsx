@@ -1,9 +1,10 @@
 import "./style.css";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { cost, duration, exactTime, full } from "../../parts/format.ts";
+import { cost, duration, exactTime, full, scoreNumber } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Reported } from "../../parts/reported.tsx";
+import { ScoreValue } from "../../parts/score.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { dateOf } from "../../parts/time.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
@@ -74,6 +75,7 @@ function Two({ a, b }: { readonly a: string; readonly b: string }) {
 						</tr>
 					</thead>
 					<Group name="Facts" rows={facts(left, right)} />
+					<Group name="Scores" rows={scores(left, right)} />
 					<Group name="Cost and tokens" rows={usage(left, right)} />
 					<Group name="Steps" rows={steps(left, right)} />
 					<Group
@@ -144,6 +146,14 @@ function facts(left: Compared, right: Compared): Row[] {
 		numbers("Duration", length(left), length(right), duration),
 		row("Last error", ({ summary }) => summary.lastError?.code),
 	];
+}
+
+function scores(left: Compared, right: Compared): Row[] {
+	return [...new Set([...left.scores.keys(), ...right.scores.keys()])].sort().map((name) => {
+		const [a, b] = [left.scores.get(name), right.scores.get(name)];
+		if (typeof a === "number" && typeof b === "number") return numbers(name, a, b, scoreNumber);
+		return { name, key: name, values: [<ScoreValue name={name} value={a} />, <ScoreValue name={name} value={b} />] };
+	});
 }
 
 function usage(left: Compared, right: Compared): Row[] {

@@ -27,6 +27,7 @@ import { type Attribution, attributionOf, NO_ATTRIBUTION } from "./attribution.t
 import { childrenOfSteps } from "./children.ts";
 import { gapPlacesOf } from "./gap-places.ts";
 import type { Json } from "./parts.ts";
+import { ConversationScores } from "./scores.ts";
 import { StepList } from "./step-list.ts";
 import { type ParsedEvent, parseEntry, type Step } from "./steps.ts";
 
@@ -34,7 +35,7 @@ import { type ParsedEvent, parseEntry, type Step } from "./steps.ts";
 const PAGE_SIZE = 200;
 /** Number of older events that are added to the timeline at a time, because each addition of older ones puts all in order. */
 const SHOWN_TOGETHER = 20_000;
-/** Milliseconds between two reads of the children and forks, of whose arrival no watch of a conversation tells. */
+/** Milliseconds between two reads of the children, forks and scores, of which no watch of a conversation tells. */
 const RELATIVES_INTERVAL = 5_000;
 /** Number of gaps that are shown. */
 const MOST_GAPS = 1000;
@@ -50,6 +51,7 @@ export class OpenConversation {
 	readonly forks = signal<readonly ConversationSummary[]>([]);
 	/** What is missing; undefined until it is known. */
 	readonly missing = signal<ListConversationGapsResponse | undefined>(undefined);
+	readonly scores: ConversationScores;
 	readonly problem = signal<Problem | undefined>(undefined);
 	/** Whether what the page shows at first is still being loaded. */
 	readonly loading = signal(true);
@@ -78,6 +80,7 @@ export class OpenConversation {
 
 	constructor(id: string) {
 		this.id = id;
+		this.scores = new ConversationScores(id);
 		void this.#open();
 	}
 
@@ -93,12 +96,14 @@ export class OpenConversation {
 		this.#readingGaps.cancel();
 		this.#readingSummary.cancel();
 		this.#attributing.cancel();
+		this.scores.close();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
 	async #open(): Promise<void> {
 		this.#opened = new AbortController();
 		const { signal } = this.#opened;
+		this.scores.request();
 		try {
 			// Before the watches, so that no later answer is replaced by this one.
 			await this.#loadSummary(signal);
@@ -110,7 +115,9 @@ export class OpenConversation {
 			]);
 			if (signal.aborted) return;
 			const timer = setInterval(() => {
-				if (!document.hidden) void this.#loadRelatives(signal).catch(() => undefined);
+				if (document.hidden) return;
+				void this.#loadRelatives(signal).catch(() => undefined);
+				this.scores.request();
 			}, RELATIVES_INTERVAL);
 			signal.addEventListener("abort", () => clearInterval(timer));
 			this.loading.value = false;
@@ -218,6 +225,12 @@ export class OpenConversation {
 	stepAt(sequence: string | null): Step | undefined {
 		const event = this.eventAt(sequence);
 		return event && this.#list.stepWith(event.id);
+	}
+
+	/** Returns the step with an event; undefined if it is not there. */
+	stepWith(eventId: string): Step | undefined {
+		void this.steps.value;
+		return this.#list.stepWith(eventId);
 	}
 
 	async #loadGaps(opened: AbortSignal): Promise<void> {

@@ -47,6 +47,8 @@ export interface StepViewProps {
 	readonly childIds: string;
 	/** Shows the conversations that the step began. */
 	readonly showChild: ((id: string) => preact.ComponentChildren) | undefined;
+	/** Shows the scores of the step, and what gives one while it is chosen. */
+	readonly showScores?: (step: Step, chosen: boolean) => preact.ComponentChildren;
 }
 
 /** A step. It is drawn anew only when something of it has changed. */
@@ -55,7 +57,22 @@ export function StepView(props: StepViewProps) {
 }
 
 function StepBody(props: StepViewProps) {
-	const { id, step, chosen, found, wanted, index, marks, price, dated, waits, places, childIds, showChild } = props;
+	const {
+		id,
+		step,
+		chosen,
+		found,
+		wanted,
+		index,
+		marks,
+		price,
+		dated,
+		waits,
+		places,
+		childIds,
+		showChild,
+		showScores,
+	} = props;
 	const article = useRef<HTMLElement>(null);
 	const { isStatic } = useContext(ShowingContext);
 	useFound(article, found, `${index} ${step.events.length}`);
@@ -108,6 +125,7 @@ function StepBody(props: StepViewProps) {
 				</header>
 				<Parts parts={parts} />
 				{showChild !== undefined && childIds.split(" ").filter(Boolean).map(showChild)}
+				{showScores?.(step, chosen)}
 				{chosen && <Members step={step} />}
 			</article>
 			{gaps(false)}

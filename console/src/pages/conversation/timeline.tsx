@@ -12,6 +12,7 @@ import { PrintedSteps } from "./export.tsx";
 import { useFollowing } from "./following.ts";
 import { queryOf } from "./found.ts";
 import type { GapPlace } from "./gap-places.ts";
+import { StepScores } from "./score-card.tsx";
 import type { OpenConversation } from "./state.ts";
 import { StepSearch } from "./step-search.ts";
 import { StepView } from "./step-view.tsx";
@@ -48,6 +49,10 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 	const { prices, marks, failed, spent } = open.attribution.value;
 	const children = open.childrenOfSteps.value;
 	const showChild = useMemo(() => (id: string) => <Child key={id} open={open} id={id} />, [open]);
+	const showScores = useMemo(
+		() => (step: Step, isChosen: boolean) => <StepScores open={open} step={step} chosen={isChosen} />,
+		[open],
+	);
 	const focus = wantedStep === undefined ? -1 : shown.indexOf(wantedStep);
 	const isGone = event !== null && focus < 0 && wanted.value === "" && !open.loadingEvents.value;
 	const status = open.summary.value?.executionStatus;
@@ -172,6 +177,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 							places={marked.get(step) ?? NO_PLACES}
 							childIds={(children.get(step.id) ?? []).join(" ")}
 							showChild={showChild}
+							showScores={showScores}
 						/>
 					)}
 					focus={chosen}

@@ -14,6 +14,8 @@ import { ExportMenu } from "./export.tsx";
 import { Files } from "./files.tsx";
 import { History } from "./history.tsx";
 import { Missing } from "./missing.tsx";
+import { GiveScores, ScoreCard } from "./score-card.tsx";
+import { messageOf } from "./scores.ts";
 import { OpenConversation } from "./state.ts";
 import { Timeline } from "./timeline.tsx";
 import { Tree } from "./tree.tsx";
@@ -50,6 +52,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	const missing = open.missing.value?.gaps ?? [];
 	const [oldest] = missing;
 	const tags = Object.entries(summary?.tags ?? {});
+	const message = tab === "timeline" ? messageOf(open.stepAt(query.value.get("event"))) : undefined;
 	const problem = open.problem.value;
 	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;
 	const isUnknown = (relation: string): boolean =>
@@ -78,6 +81,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 					<code>{id}</code>
 					<CopyMenu open={open} />
 					<ExportMenu open={open} label={label} />
+					<GiveScores open={open} message={message} />
 				</p>
 			</header>
 			<div class="conversation">
@@ -119,6 +123,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 							<Relatives name="Forks" of={open.forks.value} />
 						</dl>
 					</section>
+					<ScoreCard open={open} />
 					{summary?.lastError && (
 						<section class="card">
 							<h2>Last error</h2>

@@ -6,6 +6,7 @@ import {
 	ConversationFilterSchema,
 	ConversationOrder,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
+import { SCORE_CONDITION, SCORE_NAME } from "../../../../src/conversations/read/filter.ts";
 import { COMMON_RANGES, rangeOf, rangeWords } from "../../parts/days.ts";
 
 /** The filter and the order of a list, as the address has them. The names are those of the JSON API. */
@@ -47,6 +48,10 @@ const RANGE: Form = {
 	isValid: (value) => rangeOf(value) !== undefined,
 	words: "days such as today, last 7 days, 2026-11-23 or 2026-11-20..2026-11-23",
 };
+const SCORE: Form = {
+	isValid: (value) => SCORE_CONDITION.test(value),
+	words: "a condition such as thumbs:true, tests_passed>=0.8 or none:thumbs",
+};
 const NUMBER: Form = { isValid: (value) => /^\d{1,9}(\.\d+)?$/.test(value), words: "a number such as 30 or 0.5" };
 
 /** Filters by days: the part of the name that their filters by time have in common. */
@@ -73,6 +78,7 @@ const FORMS: ReadonlyMap<string, Form> = new Map([
 	["silent_minutes", NUMBER],
 	["cost_from", NUMBER],
 	["cost_to", NUMBER],
+	["score", SCORE],
 ]);
 
 /** Returns what is wrong with the value of a filter; undefined if nothing is. */
@@ -133,10 +139,17 @@ export const FILTER_WORDS: ReadonlyMap<string, string> = new Map([
 	["silent_minutes", "Minutes of silence"],
 	["cost_from", "Cost from"],
 	["cost_to", "Cost to"],
+	["score", "Score"],
 ]);
 
 /** Filters that the address may have several times. */
-export const LIST_FILTERS: ReadonlySet<string> = new Set(["tag", "id", "execution_status", "execution_status_not"]);
+export const LIST_FILTERS: ReadonlySet<string> = new Set([
+	"tag",
+	"id",
+	"execution_status",
+	"execution_status_not",
+	"score",
+]);
 
 /**
  * Events that are not followed. State updates that change something arrive as updates of the record; a hook and an
@@ -150,7 +163,23 @@ export const NOT_FOLLOWED: readonly string[] = [
 	"SystemPromptEvent",
 ];
 
+/** Most columns of scores that a list shows. */
+export const MOST_COLUMNS = 4;
+
+/** Returns the names of the scores that a list shows as columns. */
+export function scoreColumnsOf(query: URLSearchParams): readonly string[] {
+	return [...new Set(query.getAll("score_name"))].filter((name) => SCORE_NAME.test(name)).slice(0, MOST_COLUMNS);
+}
+
+/** Returns the name of the score that a list is ordered by; empty if there is none. */
+export function orderScoreOf(query: URLSearchParams): string {
+	const name = query.get("order_score") ?? "";
+	return query.get("order_by") === "score" && SCORE_NAME.test(name) ? name : "";
+}
+
+/** Returns the order of an address. That by a score needs its name, {@link orderScoreOf}. */
 export function orderOf(query: URLSearchParams): ConversationOrder {
+	if (orderScoreOf(query) !== "") return ConversationOrder.SCORE;
 	return ORDERS.get(query.get("order_by") ?? "")?.order ?? ConversationOrder.UPDATED;
 }
 
@@ -182,6 +211,7 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 		owner: text("owner"),
 		ids: query.getAll("id"),
 		tagKey: text("tag_key"),
+		scores: query.getAll("score").filter((score) => faultOf("score", score) === undefined),
 		titleContains: text("title_contains"),
 		parentConversationId: text("parent_conversation_id"),
 		forkedFromConversationId: text("forked_from_conversation_id"),
@@ -218,7 +248,7 @@ export function wordsOf(name: string, value: string): string {
 }
 
 /** Parameters of the address that are no filter, on every page. */
-const NO_FILTERS: ReadonlySet<string> = new Set(["zone", "order_by", "query"]);
+const NO_FILTERS: ReadonlySet<string> = new Set(["zone", "order_by", "order_score", "score_name", "query"]);
 
 /** Removes all filters of the address. What is no filter stays. */
 export function withoutFilters(query: URLSearchParams, noFilters: readonly string[] = []): URLSearchParams {

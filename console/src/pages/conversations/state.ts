@@ -4,6 +4,7 @@ import {
 	EventOrder,
 } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
+	type ConversationEntry,
 	ConversationOrder,
 	type ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
@@ -12,18 +13,31 @@ import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
 import { microsecondsOf, NOT_REPORTED, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
 import { dayText } from "../../parts/days.ts";
+import { scoreNamed } from "../../parts/score.tsx";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
 import { followEvents, followUpdates } from "../../service/watch.ts";
 import { path } from "../../shell/route.ts";
-import { filterOf, gapsQuery, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
+import {
+	filterOf,
+	gapsQuery,
+	isSilentView,
+	NOT_FOLLOWED,
+	orderOf,
+	orderScoreOf,
+	scoreColumnsOf,
+	silentQuery,
+	withoutStatus,
+} from "./filter.ts";
 
 /** A conversation in the list. */
 export interface Row {
 	readonly sequence: bigint;
 	readonly summary: ConversationSummary;
 	readonly unreadable: boolean;
+	/** The scores that the list shows or is ordered by. */
+	readonly scores?: ConversationEntry["scores"] | undefined;
 	/** Whether it changed while the list was open. */
 	readonly fresh: boolean;
 }
@@ -56,7 +70,7 @@ const MOST_KEPT = 5_000;
 const MOST_CHANGED = 200;
 /** Number of conversations that do not meet the filter whose versions are remembered. */
 const MOST_LEFT = 1_000;
-/** Milliseconds after which conversations are counted again without a change, because silence grows by itself. */
+/** Milliseconds after which conversations are counted again without a change: silence grows by itself, and scores change. */
 const SILENCE_INTERVAL = 30_000;
 /** Milliseconds after which a gap no longer closes by itself. Most close with the next events, within half a minute. */
 const YOUNG_GAP = 300_000;
@@ -79,6 +93,10 @@ export class ConversationList {
 	/** Whether there are more conversations than those that are loaded. */
 	readonly more = signal(false);
 	readonly #query: URLSearchParams;
+	/** Names of the scores that each row needs. */
+	readonly #scoreNames: string[];
+	/** Whether the view follows from scores, of which no watch tells. */
+	readonly #hasScores: boolean;
 	#nextPage = "";
 	/** Number of conversations that were loaded. */
 	#loaded = 0;
@@ -88,7 +106,7 @@ export class ConversationList {
 	#closed = false;
 	readonly #counting = new Throttle(() => this.#readCounts());
 	readonly #reading = new Throttle(() => this.#readChanged());
-	readonly #erasing = new Throttle(() => this.#reopen());
+	readonly #reopening = new Throttle(() => this.#reopen());
 	#silence: ReturnType<typeof setInterval> | undefined;
 	/** Newest versions of conversations that do not meet the filter, the last ones: the watch may bring older ones later. */
 	readonly #left = new Map<string, Version>();
@@ -102,6 +120,8 @@ export class ConversationList {
 	/** @param before the list of another view, whose rows and counts are shown until those of this one are there */
 	constructor(query: URLSearchParams, before?: ConversationList) {
 		this.#query = query;
+		this.#scoreNames = [...new Set([...scoreColumnsOf(query), orderScoreOf(query)])].filter(Boolean);
+		this.#hasScores = this.#scoreNames.length > 0 || filterOf(query, Date.now()).scores.length > 0;
 		this.rows.value = before?.rows.value ?? [];
 		this.counts.value = before?.counts.value;
 		this.stale.value = this.rows.value.length > 0;
@@ -181,6 +201,9 @@ export class ConversationList {
 
 	#follow(update: bigint, event: bigint): void {
 		const onLost = (): void => this.reload();
+		// Events change summaries without an update.
+		const onEntries = (entries: readonly ConversationEventEntry[]): void =>
+			this.#readAgain(entries.map(({ conversationId }) => conversationId));
 		const follows = [
 			followUpdates("", {
 				from: update,
@@ -189,13 +212,15 @@ export class ConversationList {
 					if (erasure !== undefined) {
 						// Its id is not told, so the list is read again.
 						this.#erased = erasure.sequence;
-						this.#erasing.request();
+						this.#reopening.request();
 					}
-					this.#merge(updates.filter(({ current }) => current));
+					const current = updates.filter((update) => update.current);
+					if (this.#hasScores) this.#readAgain(current.flatMap(({ summary }) => summary?.id ?? []));
+					else this.#merge(current);
 				},
 				onLost,
 			}),
-			followEvents("", NOT_FOLLOWED, { from: event, onEntries: (entries) => this.#changedBy(entries), onLost }),
+			followEvents("", NOT_FOLLOWED, { from: event, onEntries, onLost }),
 		];
 		this.#stops.push(...follows);
 	}
@@ -232,7 +257,7 @@ export class ConversationList {
 	#stop(): void {
 		this.#counting.cancel();
 		this.#reading.cancel();
-		this.#erasing.cancel();
+		this.#reopening.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
@@ -246,18 +271,20 @@ export class ConversationList {
 		const response = await conversations.listConversations({
 			filter: filterOf(this.#query, Date.now()),
 			orderBy: orderOf(this.#query),
+			orderScore: orderScoreOf(this.#query),
+			scoreNames: this.#scoreNames,
 			pageSize,
 			pageToken,
 		});
-		const rows = response.conversations.flatMap(({ sequence, summary, unreadable }) =>
-			summary === undefined ? [] : [{ sequence, summary, unreadable, fresh: false }],
+		const rows = response.conversations.flatMap(({ sequence, summary, unreadable, scores }) =>
+			summary === undefined ? [] : [{ sequence, summary, unreadable, scores, fresh: false }],
 		);
 		return { rows, next: response.nextPageToken };
 	}
 
-	/** Reads conversations again to which events have come: events change their summaries without an update. */
-	#changedBy(entries: readonly ConversationEventEntry[]): void {
-		for (const { conversationId } of entries) this.#changed.add(conversationId);
+	/** Reads conversations again soon. */
+	#readAgain(ids: readonly string[]): void {
+		for (const id of ids) this.#changed.add(id);
 		this.#reading.request();
 	}
 
@@ -268,11 +295,14 @@ export class ConversationList {
 		for (const id of ids) this.#changed.delete(id);
 		// Without the view's own filter, so that conversations are found that have just left the view.
 		try {
-			const { conversations: changed } = await conversations.listConversations({
-				filter: { ids },
-				pageSize: MOST_CHANGED,
-			});
-			if (!this.#closed) this.#merge(changed);
+			const { scores } = filterOf(this.#query, Date.now());
+			const asked = { pageSize: MOST_CHANGED, scoreNames: this.#scoreNames };
+			const [{ conversations: changed }, meeting] = await Promise.all([
+				conversations.listConversations({ ...asked, filter: { ids } }),
+				scores.length === 0 ? undefined : conversations.listConversations({ ...asked, filter: { ids, scores } }),
+			]);
+			const met = meeting && new Set(meeting.conversations.map(({ summary }) => summary?.id));
+			if (!this.#closed) this.#merge(changed, ({ id }) => met?.has(id) ?? true);
 		} catch (error) {
 			for (const id of ids) this.#changed.add(id);
 			throw error;
@@ -280,18 +310,25 @@ export class ConversationList {
 		if (this.#changed.size > 0 && !this.#closed) this.#reading.request();
 	}
 
-	/** Puts changed conversations in their places. One that no longer meets the filter leaves the list. */
-	#merge(changed: readonly Pick<ConversationUpdate, "sequence" | "summary" | "unreadable">[]): void {
-		const conditions = conditionsOf(filterOf(this.#query, Date.now()));
+	/**
+	 * Puts changed conversations in their places. One that no longer meets the filter leaves the list.
+	 *
+	 * @param meetsScores whether a conversation meets the conditions on scores, of which its summary does not tell
+	 */
+	#merge(
+		changed: readonly (Pick<ConversationUpdate, "sequence" | "summary" | "unreadable"> & Pick<Row, "scores">)[],
+		meetsScores: (summary: ConversationSummary) => boolean = () => true,
+	): void {
+		const conditions = conditionsOf(filterOf(this.#query, Date.now())).filter(({ kind }) => kind !== "score");
 		const present = this.rows.value;
 		const last = present.at(-1);
 		const newest = new Map<string, Row>();
-		for (const { sequence, summary, unreadable } of changed) {
+		for (const { sequence, summary, unreadable, scores } of changed) {
 			const known = summary && newest.get(summary.id);
 			if (summary === undefined || (known !== undefined && isNewer(known, { sequence, summary }))) continue;
 			const left = this.#left.get(summary.id);
 			if (left !== undefined && isNewer(left, { sequence, summary })) continue;
-			newest.set(summary.id, { sequence, summary, unreadable, fresh: true });
+			newest.set(summary.id, { sequence, summary, unreadable, scores, fresh: true });
 		}
 		const rows: Row[] = [];
 		for (const row of present) {
@@ -303,11 +340,11 @@ export class ConversationList {
 			}
 		}
 		if (newest.size === 0) return;
-		const rank = rankOf(orderOf(this.#query));
-		const before = (a: Row, b: Row): number => compare(rank(b), rank(a)) || compare(b.sequence, a.sequence);
+		const rank = rankOf(this.#query);
+		const before = (a: Row, b: Row): number => compare(rank(b) ?? 0, rank(a) ?? 0) || compare(b.sequence, a.sequence);
 		for (const row of newest.values()) {
 			this.#left.delete(row.summary.id);
-			if (!summaryMeets(conditions, row.summary)) {
+			if (!summaryMeets(conditions, row.summary) || !meetsScores(row.summary) || rank(row) === undefined) {
 				const { eventCount } = row.summary;
 				this.#left.set(row.summary.id, { sequence: row.sequence, summary: { eventCount } });
 				continue;
@@ -331,10 +368,11 @@ export class ConversationList {
 		this.#counting.request();
 	}
 
-	/** Shows which conversations have become silent, and whose young gaps have closed, which no watch tells. */
+	/** Shows what no watch tells: which conversations have become silent, whose young gaps have closed, and scores. */
 	async #grownOld(): Promise<void> {
 		if (document.hidden) return;
 		if (this.#day !== dayText(new Date())) this.reload();
+		if (this.#hasScores) this.#reopening.request();
 		this.#readYoungGaps();
 		this.#counting.request();
 		if (isSilentView(this.#query)) this.#merge((await this.#page("", FIRST_PAGE)).rows);
@@ -420,9 +458,9 @@ function compare(a: number | bigint, b: number | bigint): number {
 	return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** Returns the value by which a list is ordered. */
-function rankOf(order: ConversationOrder): (row: Row) => number | bigint {
-	switch (order) {
+/** Returns the value by which a list is ordered; undefined for a conversation that the order leaves out. */
+function rankOf(query: URLSearchParams): (row: Row) => number | bigint | undefined {
+	switch (orderOf(query)) {
 		case ConversationOrder.ACTIVITY:
 			return ({ summary }) => microsecondsOf(summary.lastActivityAt ?? summary.updatedAt) ?? 0n;
 		case ConversationOrder.CREATED:
@@ -431,6 +469,13 @@ function rankOf(order: ConversationOrder): (row: Row) => number | bigint {
 			return ({ summary }) => summary.accumulatedCost ?? NOT_REPORTED;
 		case ConversationOrder.TOKENS:
 			return ({ summary }) => orderedTokens(summary.tokens);
+		case ConversationOrder.SCORE: {
+			const name = orderScoreOf(query);
+			return ({ scores }) => {
+				const value = scoreNamed(scores, name);
+				return value === undefined || typeof value === "string" ? undefined : Number(value);
+			};
+		}
 		case ConversationOrder.UNSPECIFIED:
 		case ConversationOrder.UPDATED:
 			return ({ sequence }) => sequence;

@@ -11,6 +11,8 @@ import { loadedLater } from "../../parts/loaded-later.tsx";
 import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { Reported } from "../../parts/reported.tsx";
+import { ScoreValue, scoreNamed } from "../../parts/score.tsx";
+import { ScoreNames } from "../../parts/score-names.tsx";
 import { lookOf, StatusMark } from "../../parts/status.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
@@ -28,8 +30,11 @@ import {
 	isGapsView,
 	isSilentView,
 	LIST_FILTERS,
+	MOST_COLUMNS,
 	ORDERS,
+	orderScoreOf,
 	STATUSES,
+	scoreColumnsOf,
 	silentQuery,
 	withoutFilters,
 	withoutStatus,
@@ -104,11 +109,24 @@ export default function ConversationsPage() {
 		{ key: "Escape", meaning: "remove all filters", run: () => clearFilters(search.current) },
 	]);
 	const problem = list.problem.value;
+	const columns = scoreColumnsOf(query.value);
 	return (
 		<>
 			<h1 class="visually-hidden">Conversations</h1>
 			<StatusButtons counts={list.counts.value} />
-			<Filters input={search} orders={ORDERS}>
+			<Filters input={search} orders={new Map([...ORDERS, ...scoreOrders(query.value)])}>
+				<ScoreNames
+					label="Scores"
+					title="Scores that are shown as columns"
+					names={columns}
+					most={MOST_COLUMNS}
+					onChange={(names) =>
+						setQuery((next) => {
+							next.delete("score_name");
+							for (const name of names) next.append("score_name", name);
+						})
+					}
+				/>
 				<SavedViews />
 				<button type="button" onClick={() => void download()}>
 					CSV <kbd>c</kbd>
@@ -122,13 +140,13 @@ export default function ConversationsPage() {
 			) : (
 				<>
 					<div
-						class={`list${stale ? " stale" : ""}`}
+						class={`list${stale ? " stale" : ""}${columns.length > 0 ? " scored" : ""}`}
 						role="table"
 						aria-label="Conversations"
 						aria-rowcount={rows.length + 1}
 						aria-busy={stale}
 					>
-						<Head>
+						<Head scores={columns}>
 							<Pick
 								label="Choose all that are loaded"
 								isPicked={rows.every(({ summary }) => picked.has(summary.id))}
@@ -141,7 +159,7 @@ export default function ConversationsPage() {
 							estimate={matchMedia(NARROW).matches ? 78 : 56}
 							keyOf={({ summary }) => summary.id}
 							render={(row) => (
-								<Line row={row} chosen={row.summary.id === chosen?.id}>
+								<Line row={row} chosen={row.summary.id === chosen?.id} scores={columns}>
 									<Pick
 										label={`Choose ${labelOf(row.summary)}`}
 										isPicked={picked.has(row.summary.id)}
@@ -168,14 +186,34 @@ export default function ConversationsPage() {
 	);
 }
 
+/** Returns the orders by scores that are offered: those of the columns and the present one. */
+function scoreOrders(parameters: URLSearchParams): readonly (readonly [string, { readonly words: string }])[] {
+	const names = new Set([...scoreColumnsOf(parameters), orderScoreOf(parameters)].filter(Boolean));
+	return [...names].map((name) => [`${BY_SCORE}${name}`, { words: `score ${name}` }]);
+}
+
+/** What stands before the name of a score in the choice of the order. */
+const BY_SCORE = "score:";
+
+interface HeadProps {
+	/** Names of the scores that are columns. Default: none. */
+	readonly scores?: readonly string[];
+	readonly children?: ComponentChildren;
+}
+
 /** The names of the columns of {@link Line}, with a box before the first one if the rows have some. */
-export function Head({ children }: { readonly children?: ComponentChildren }) {
+export function Head({ scores = [], children }: HeadProps) {
 	return (
 		<div class="line head" role="row">
 			{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title, index) => (
 				<span key={title} role="columnheader">
 					{index === 0 && children}
 					{title}
+				</span>
+			))}
+			{scores.map((name) => (
+				<span key={name} role="columnheader" class="score" title={`Score ${name}`}>
+					{name}
 				</span>
 			))}
 		</div>
@@ -275,7 +313,7 @@ interface FiltersProps {
 
 /** Whether the box of the search, the choice of the order, or a button shows a parameter. */
 function isShownAbove(name: string, value: string): boolean {
-	return ["query", "order_by", "zone"].includes(name) || hasButton(name, value);
+	return ["query", "order_by", "order_score", "score_name", "zone"].includes(name) || hasButton(name, value);
 }
 
 /** The filters of the address besides those that are shown elsewhere, and its order. */
@@ -283,6 +321,7 @@ export function Filters({ input, orders, isShownElsewhere = isShownAbove, childr
 	const parameters = query.value;
 	const suggested = useSignal(false);
 	const [firstOrder] = orders?.keys() ?? [];
+	const orderScore = orderScoreOf(parameters);
 	const active = [...parameters].filter(([name, value]) => !isShownElsewhere(name, value));
 	const apply = (): void => {
 		const text = input.current?.value.trim() ?? "";
@@ -320,7 +359,7 @@ export function Filters({ input, orders, isShownElsewhere = isShownAbove, childr
 					ref={input}
 					class="search"
 					type="search"
-					aria-label="Filter: words of the title, or model:NAME, sender:NAME, agent_kind:NAME, tag:KEY:VALUE"
+					aria-label="Filter: words of the title, or model:NAME, sender:NAME, agent_kind:NAME, tag:KEY:VALUE, score:NAME:VALUE"
 					placeholder="Filter by title, or model:…  created:yesterday  tag:key:value   ( f )"
 					list="filters"
 					onFocus={() => {
@@ -347,10 +386,15 @@ export function Filters({ input, orders, isShownElsewhere = isShownAbove, childr
 				<label class="row small muted">
 					Order
 					<select
-						value={parameters.get("order_by") ?? firstOrder}
+						value={orderScore === "" ? (parameters.get("order_by") ?? firstOrder) : `${BY_SCORE}${orderScore}`}
 						onChange={(event) => {
 							const { value } = event.currentTarget;
-							setQuery((next) => next.set("order_by", value));
+							setQuery((next) => {
+								const isByScore = value.startsWith(BY_SCORE);
+								next.set("order_by", isByScore ? "score" : value);
+								if (isByScore) next.set("order_score", value.slice(BY_SCORE.length));
+								else next.delete("order_score");
+							});
 						}}
 					>
 						{[...orders].map(([name, { words }]) => (
@@ -432,6 +476,8 @@ addEventListener("click", (event) => {
 interface LineProps {
 	readonly row: Row;
 	readonly chosen: boolean;
+	/** Names of the scores that are columns. Default: none. */
+	readonly scores?: readonly string[];
 	/** What is shown in place of the conversation's label. */
 	readonly label?: ComponentChildren;
 	/** What stands before the status. */
@@ -439,7 +485,7 @@ interface LineProps {
 }
 
 /** One conversation: its label, and the reason for its status where one is known. */
-export function Line({ row, chosen, label: shown, children }: LineProps) {
+export function Line({ row, chosen, scores = [], label: shown, children }: LineProps) {
 	const { summary, fresh } = row;
 	const { title, firstMessage, lastMessage, lastError, tokens } = summary;
 	const failed = lastError !== undefined && hasFailed(row);
@@ -493,6 +539,11 @@ export function Line({ row, chosen, label: shown, children }: LineProps) {
 			<span role="cell" class="sender">
 				{summary.sender}
 			</span>
+			{scores.map((name) => (
+				<span key={name} role="cell" class="score" data-name={name}>
+					<ScoreValue name={name} value={scoreNamed(row.scores, name)} />
+				</span>
+			))}
 		</div>
 	);
 }

@@ -12,7 +12,7 @@ import { client } from "./client.ts";
 const CHANGES: ReadonlyMap<string, string> = new Map(
 	[
 		...["FINISHED", "FAILED", "STUCK", "WAITING", "STARTED", "RUNNING", "PAUSED", "RESUMED", "DELETED", "UPDATED"],
-		...["ERASED", "GAP", "BUDGET", "SILENT"],
+		...["ERASED", "GAP", "BUDGET", "SILENT", "SCORED"],
 	].map((name) => [name, ""]),
 );
 const FORMS: ReadonlyMap<string, string> = new Map(["plain", "cloudevents", "chat"].map((name) => [name, name]));

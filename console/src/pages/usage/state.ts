@@ -11,20 +11,15 @@ import {
 import type { TokenTotals } from "../../../../gen/conversations/v1/summary_pb.js";
 import { sumOfCosts } from "../../../../src/record/stats.ts";
 import { periodsOf, timeZone } from "../../../../src/usage/periods.ts";
-import { COMMON_RANGES, type Range, rangeBefore, rangeOf, zoneName } from "../../parts/days.ts";
-import { CsvDownload } from "../../parts/download.tsx";
+import { BEFORE, type Range, rangeBefore, rangeOf, zoneName } from "../../parts/days.ts";
 import type { Series } from "../../parts/drawn-chart.tsx";
 import type { ChartStep } from "../../parts/time-names.ts";
-import { conversations, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
-import { signOut } from "../../service/session.ts";
-import { apiParametersOf, filterOf } from "../conversations/filter.ts";
+import { conversations, reports } from "../../service/service.ts";
+import { filterOf } from "../conversations/filter.ts";
 import { labelOf } from "../conversations/state.ts";
+import { Report } from "./report.tsx";
 
-/** Ranges of days that are offered, as the address has them. */
-export const RANGES: readonly string[] = [...COMMON_RANGES, "last_90_days", "last_365_days"];
 const FIRST_RANGE = "last_7_days";
-/** Value of the second range that is as long as the first one and ends where it begins. */
-export const BEFORE = "before";
 export const STEPS: ReadonlyMap<ChartStep, UsageStep> = new Map([
 	["hour", UsageStep.HOUR],
 	["day", UsageStep.DAY],
@@ -51,16 +46,7 @@ const MOST_CONVERSATIONS = 20;
 /** Milliseconds of the quarters of an hour in which the service keeps usage. */
 const QUARTER = 900_000;
 /** Parameters of the address that are no filter. */
-export const OWN_PARAMETERS: readonly string[] = [
-	"range",
-	"compare",
-	"step",
-	"group_by",
-	"measure",
-	"at",
-	"of",
-	"zone",
-];
+const OWN_PARAMETERS: readonly string[] = ["range", "compare", "step", "group_by", "measure", "at", "of", "zone"];
 
 /** A group of the report, over each of the ranges. */
 export interface Group {
@@ -102,12 +88,8 @@ interface Loaded {
 }
 
 /** The report of an address. */
-export class UsageReport {
+export class UsageReport extends Report {
 	readonly loaded = signal<Loaded | undefined>(undefined);
-	readonly problem = signal<Problem | undefined>(undefined);
-	/** Keys of tags, by whose values usage can be grouped. */
-	readonly tagKeys = signal<readonly string[]>([]);
-	readonly csv = new CsvDownload();
 	/** The range and the one beside it as the address has them; the second one is empty if there is none. */
 	readonly range: string;
 	readonly compare: string;
@@ -117,12 +99,10 @@ export class UsageReport {
 	/** Start of the chosen bar in milliseconds, and its group; undefined if none is chosen. */
 	readonly at: number | undefined;
 	readonly of: string | undefined;
-	readonly #query: URLSearchParams;
 	readonly #timeZone = zoneName();
-	#closed = false;
 
 	constructor(query: URLSearchParams) {
-		this.#query = query;
+		super(query, OWN_PARAMETERS);
 		const range = query.get("range") ?? "";
 		this.range = rangeOf(range) === undefined ? FIRST_RANGE : range;
 		const compare = query.get("compare") ?? "";
@@ -136,18 +116,6 @@ export class UsageReport {
 		this.load();
 	}
 
-	load(): void {
-		void this.#load().catch((error: unknown) => {
-			const problem = problemOf(error);
-			if (problem.kind === "key") signOut(KEY_REFUSED);
-			if (!this.#closed) this.problem.value = problem;
-		});
-	}
-
-	close(): void {
-		this.#closed = true;
-	}
-
 	/** Returns the range, and the one beside it if there is one. */
 	ranges(): readonly Range[] {
 		const now = new Date();
@@ -156,21 +124,19 @@ export class UsageReport {
 		return beside === undefined ? [range] : [range, beside];
 	}
 
-	async #load(): Promise<void> {
+	protected async read(): Promise<() => void> {
 		const ranges = this.ranges();
 		const top = ranges.length === 1 ? TOP : MOST_GROUPS;
-		const [reports_, spenders, tags] = await Promise.all([
+		const [answers, spenders] = await Promise.all([
 			Promise.all(ranges.map((range) => this.#read(range, top))),
 			this.#spenders(ranges[0]),
-			reports.countConversations({ groupBy: "tag_key" }),
 		]);
-		if (this.#closed) return;
-		this.problem.value = undefined;
-		this.tagKeys.value = tags.counts.map(({ value }) => value);
-		this.loaded.value = { ...shown(reports_, this.measure), spenders };
+		return () => {
+			this.loaded.value = { ...shown(answers, this.measure), spenders };
+		};
 	}
 
-	async #read(range: Range, top: number): Promise<Report> {
+	async #read(range: Range, top: number): Promise<Answer> {
 		const starts = this.#starts(range);
 		const asked = { ...this.#asked(range), groupBy: [this.groupBy] };
 		// As many groups in each period as the report may have rows.
@@ -187,7 +153,7 @@ export class UsageReport {
 			...(from && { from: timestampFromDate(from) }),
 			...(to && { to: timestampFromDate(to) }),
 			timeZone: this.#timeZone,
-			filter: filterOf(this.#query, Date.now()),
+			filter: filterOf(this.query, Date.now()),
 		};
 	}
 
@@ -241,24 +207,21 @@ export class UsageReport {
 		return periods.flatMap(({ start }) => (start === undefined ? [] : start / 1000));
 	}
 
-	/** Downloads the rows of the report as CSV, as the service writes them. */
 	async download(): Promise<void> {
 		const [{ from, to } = { from: undefined, to: undefined }] = this.ranges();
-		const parameters = new URLSearchParams({
+		const asked = {
 			...(from && { from: from.toISOString() }),
 			...(to && { to: to.toISOString() }),
 			step: this.step,
 			time_zone: this.#timeZone,
 			group_by: this.groupBy,
-		});
-		for (const [name, value] of apiParametersOf(this.#query, Date.now()))
-			if (!OWN_PARAMETERS.includes(name)) parameters.append(name, value);
-		await this.csv.save("api/v1/usage", parameters, `usage-by-${this.groupBy}-and-${this.step}`);
+		};
+		await this.save("api/v1/usage", asked, `usage-by-${this.groupBy}-and-${this.step}`);
 	}
 }
 
 /** What the service answered for a range. */
-interface Report {
+interface Answer {
 	readonly range: Range;
 	readonly starts: readonly number[];
 	readonly whole: ReportUsageResponse;
@@ -266,7 +229,7 @@ interface Report {
 }
 
 /** Returns the groups that the ranges show in common, and the usage of each range by them. */
-function shown(reports: readonly Report[], measure: "cost" | "tokens"): Omit<Loaded, "spenders"> {
+function shown(reports: readonly Answer[], measure: "cost" | "tokens"): Omit<Loaded, "spenders"> {
 	// The dearest of the first range, then those of the second one.
 	const names = new Set<string>();
 	for (const { whole } of reports)

@@ -1,56 +1,23 @@
 import "./style.css";
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { UsageTotals } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { Chart } from "../../parts/chart.tsx";
-import { dayText, type Range, rangeOf, rangeWords } from "../../parts/days.ts";
-import { DownloadState } from "../../parts/download.tsx";
+import { Choice, nameOf, RangeChoice } from "../../parts/choices.tsx";
+import { BEFORE, RANGES, type Range } from "../../parts/days.ts";
 import type { Series } from "../../parts/drawn-chart.tsx";
-import { cost, full, short } from "../../parts/format.ts";
-import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { cost, full, share, short } from "../../parts/format.ts";
+import { Notice } from "../../parts/notice.tsx";
 import { type ChartStep, dayName, periodName } from "../../parts/time-names.ts";
-import { useShortcuts } from "../../shell/keys.ts";
-import { addressOf, query, replaceQuery, setQuery } from "../../shell/route.ts";
+import { addressOf, query, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
-import { withoutFilters } from "../conversations/filter.ts";
-import { Filters } from "../conversations/view.tsx";
-import { BEFORE, GROUPS, OWN_PARAMETERS, RANGES, type Spender, STEPS, tokensOf, UsageReport } from "./state.ts";
-
-/** Milliseconds between two reads of the report. */
-const INTERVAL = 60_000;
+import { ReportPage, useReport } from "./report.tsx";
+import { GROUPS, type Spender, STEPS, tokensOf, UsageReport } from "./state.ts";
 
 /** Cost and tokens over time: a chart and a table with the same numbers. */
 export default function UsagePage() {
 	useTitle("Usage");
-	const parameters = query.value.toString();
-	const report = useMemo(() => new UsageReport(new URLSearchParams(parameters)), [parameters]);
-	useEffect(() => {
-		const timer = setInterval(() => {
-			if (!document.hidden) report.load();
-		}, INTERVAL);
-		return () => {
-			clearInterval(timer);
-			report.close();
-		};
-	}, [report]);
-	const filter = useRef<HTMLInputElement>(null);
-	useShortcuts([
-		{ key: "c", meaning: "download as CSV", run: () => void report.download() },
-		{ key: "f", meaning: "filter", run: () => filter.current?.focus() },
-		{
-			key: "Escape",
-			meaning: "remove all filters",
-			run: () => {
-				filter.current?.blur();
-				replaceQuery(withoutFilters(query.value, OWN_PARAMETERS));
-			},
-		},
-	]);
-	const problem = report.problem.value;
-	// Until a report is there, the one before it stays.
-	const before = useRef(report);
-	if (report.loaded.value !== undefined) before.current = report;
-	const of = before.current;
+	const page = useReport((parameters) => new UsageReport(parameters));
+	const { report, of } = page;
 	const { measure } = of;
 	const loaded = of.loaded.value;
 	const tags = of.tagKeys.value.map((key) => [`tag:${key}`, `tag ${key}`] as const);
@@ -66,45 +33,41 @@ export default function UsagePage() {
 	const isTwo = (loaded?.ranges.length ?? 0) > 1;
 	const most = Math.max(0, ...(loaded?.ranges ?? []).map(({ times, series }) => largestSum(times.length, series)));
 	return (
-		<>
-			<h1 class="visually-hidden">Usage</h1>
-			<div class="row filters">
-				<RangeChoice name="range" label="Range" value={report.range} offered={RANGES} />
-				<RangeChoice name="compare" label="Beside" value={report.compare} offered={["", BEFORE, ...RANGES]} />
-				<Choice
-					name="step"
-					label="Step"
-					value={report.step}
-					options={new Map([...STEPS.keys()].map((step) => [step, step]))}
-				/>
-				<Choice name="group_by" label="By" value={report.groupBy} options={groups} />
-				<Choice
-					name="measure"
-					label="Shows"
-					value={report.measure}
-					options={
-						new Map([
-							["cost", "cost"],
-							["tokens", "tokens"],
-						])
-					}
-				/>
-				<button type="button" onClick={() => void report.download()}>
-					CSV <kbd>c</kbd>
-				</button>
-			</div>
-			<DownloadState csv={report.csv} />
-			<Filters input={filter} isShownElsewhere={(name) => OWN_PARAMETERS.includes(name)} />
-			{problem !== undefined ? (
-				<ProblemNotice problem={problem} retry={() => report.load()} />
-			) : loaded === undefined ? (
-				<Notice title="Loading…" />
-			) : loaded.groups.length === 0 ? (
+		<ReportPage
+			{...page}
+			title="Usage"
+			choices={
+				<>
+					<RangeChoice name="range" label="Range" value={report.range} offered={RANGES} />
+					<RangeChoice name="compare" label="Beside" value={report.compare} offered={["", BEFORE, ...RANGES]} />
+					<Choice
+						name="step"
+						label="Step"
+						value={report.step}
+						options={new Map([...STEPS.keys()].map((step) => [step, step]))}
+					/>
+					<Choice name="group_by" label="By" value={report.groupBy} options={groups} />
+					<Choice
+						name="measure"
+						label="Shows"
+						value={report.measure}
+						options={
+							new Map([
+								["cost", "cost"],
+								["tokens", "tokens"],
+							])
+						}
+					/>
+				</>
+			}
+		>
+			{loaded?.groups.length === 0 && (
 				<Notice title="No usage in this range">
 					<span>Usage appears with the first call of a model that an agent server reports.</span>
 				</Notice>
-			) : (
-				<div class={of === report ? "" : "stale"} aria-busy={of !== report}>
+			)}
+			{loaded !== undefined && loaded.groups.length > 0 && (
+				<>
 					<div class={isTwo ? "beside" : ""}>
 						{loaded.ranges.map(({ range, total, notReported, times, series }, index) => (
 							<section key={index} class="card">
@@ -196,9 +159,9 @@ export default function UsagePage() {
 					{loaded.ranges.some(({ total }) => total.limited) && (
 						<p class="problem-text small">A sum is beyond the range of its type and ends at the limit.</p>
 					)}
-				</div>
+				</>
 			)}
-		</>
+		</ReportPage>
 	);
 }
 
@@ -356,15 +319,6 @@ function Periods(props: {
 	);
 }
 
-function nameOf(group: string): string {
-	return group === "" ? "(none)" : group;
-}
-
-/** Writes a part of the whole, such as 49 %. */
-function share(part: number): string {
-	return part > 0 && part < 0.005 ? "< 1 %" : `${Math.round(100 * part)} %`;
-}
-
 interface Column {
 	readonly title: string;
 	readonly text: (usage: UsageTotals, total: UsageTotals) => string;
@@ -425,121 +379,5 @@ function Numbers({ usages: [first, second], totals: [total] }: NumbersProps) {
 				</td>
 			))}
 		</>
-	);
-}
-
-/** Earliest day that can be chosen. */
-const FIRST_DAY = "1970-01-01";
-
-/** Chooses one of the ranges that are offered, or any days. */
-function RangeChoice(props: {
-	readonly name: "range" | "compare";
-	readonly label: string;
-	readonly value: string;
-	readonly offered: readonly string[];
-}) {
-	const { name, label, value, offered } = props;
-	const isOffered = offered.includes(value);
-	const [first = "", last = first] = value.split("..");
-	const set = (range: string): void =>
-		setQuery((next) => {
-			for (const parameter of ["at", "of"]) next.delete(parameter);
-			if (range === "") next.delete(name);
-			else next.set(name, range);
-		});
-	const { from, to } = rangeOf(value) ?? {};
-	return (
-		<>
-			<label class="row small muted">
-				{label}
-				<select
-					aria-label={label}
-					value={isOffered ? value : "days"}
-					onChange={(event) => {
-						const { value: chosen } = event.currentTarget;
-						const start = dayText(from ?? new Date());
-						set(
-							chosen === "days"
-								? `${start}..${dayText(to === undefined ? new Date() : new Date(to.getTime() - 1))}`
-								: chosen,
-						);
-					}}
-				>
-					{offered.map((range) => (
-						<option key={range} value={range}>
-							{range === "" ? "nothing" : range === BEFORE ? "the time before" : rangeWords(range)}
-						</option>
-					))}
-					<option value="days">chosen days</option>
-				</select>
-			</label>
-			{!isOffered && <Days key={name} label={label} first={first} last={last} onChange={(range) => set(range)} />}
-		</>
-	);
-}
-
-/** Chooses the first and the last day of a range. */
-function Days(props: {
-	readonly label: string;
-	readonly first: string;
-	readonly last: string;
-	readonly onChange: (range: string) => void;
-}) {
-	const { label, first, last, onChange } = props;
-	// What is typed stays while it is no range, and while the page is drawn anew.
-	const typed = useSignal<readonly [string, string]>([first, last]);
-	const isWrong = rangeOf(typed.value.join("..")) === undefined;
-	const day = (index: 0 | 1, name: string) => (
-		<label class="row small muted">
-			{name}
-			<input
-				type="date"
-				aria-label={`${label} ${name}`}
-				value={typed.value[index]}
-				onChange={(event) => {
-					const { value } = event.currentTarget;
-					const [from, to] = typed.value;
-					typed.value = index === 0 ? [value, to] : [from, value];
-					// While a year is typed, the value has one of its digits, then two, or none.
-					if (typed.value.some((one) => one !== "" && one < FIRST_DAY)) return;
-					if (rangeOf(typed.value.join("..")) !== undefined) onChange(typed.value.join(".."));
-				}}
-			/>
-		</label>
-	);
-	return (
-		<>
-			{day(0, "from")}
-			{day(1, "to")}
-			{isWrong && <span class="problem-text small">These are no days of which the last one follows the first.</span>}
-		</>
-	);
-}
-
-function Choice(props: {
-	readonly name: string;
-	readonly label: string;
-	readonly value: string;
-	readonly options: ReadonlyMap<string, string>;
-}) {
-	const { name, label, value, options } = props;
-	return (
-		<label class="row small muted">
-			{label}
-			<select
-				value={value}
-				onChange={(event) => {
-					const chosen = event.currentTarget.value;
-					setQuery((next) => next.set(name, chosen));
-				}}
-			>
-				{[...options].map(([option, words]) => (
-					<option key={option} value={option}>
-						{words}
-					</option>
-				))}
-				{!options.has(value) && <option value={value}>{value}</option>}
-			</select>
-		</label>
 	);
 }
