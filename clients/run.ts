@@ -53,7 +53,7 @@ const service = spawn(process.execPath, ["dist/main.js"], {
 		HTTP_ADDRESS: "127.0.0.1:0",
 		GRPC_ADDRESS: "127.0.0.1:0",
 		DATABASE_URL: `sqlite:${join(folder, "conversations.db")}`,
-		ACCESS_KEYS: `clients:${KEY}`,
+		ACCESS_KEYS: `clients:${KEY}:ingest+read+score`,
 	},
 	stdio: ["ignore", "pipe", "inherit"],
 });
