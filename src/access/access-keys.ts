@@ -53,7 +53,7 @@ export interface AccessKeysOptions {
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
 /** The service itself, as the caller that makes the keys of the first start. */
 export const SERVICE: AuditedCaller = { name: "service", owner: undefined };
-const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "metrics", "keys"];
+const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "score", "metrics", "keys"];
 /** Milliseconds after which the key with which the first start opens the console ends. */
 const CONSOLE_KEY_LIFETIME = 24 * 60 * 60 * 1000;
 /** How long before its end a key is counted, in milliseconds: a week. */

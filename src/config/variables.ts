@@ -118,7 +118,7 @@ export const environment = z.object({
 		"on",
 	),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`, \`pause\`, \`score\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+metrics+keys\``,
+		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`, \`pause\`, \`score\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+score+metrics+keys\``,
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
 			splitList(text)

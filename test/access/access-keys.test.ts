@@ -148,7 +148,7 @@ describe("AccessKeys", () => {
 		expect(first?.consoleKey).toBeUndefined();
 		expect(access.keyring.authenticate(first?.key)).toMatchObject({
 			name: "default",
-			scopes: new Set(["ingest", "read", "metrics", "keys"]),
+			scopes: new Set(["ingest", "read", "score", "metrics", "keys"]),
 			owner: undefined,
 		});
 		await access.revoke("default", COMMAND);
