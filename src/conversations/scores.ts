@@ -20,6 +20,7 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import { planEnum } from "../record/plan.ts";
 import type { ScoreSums } from "../store/score-report.ts";
 import { CRITIC, type GivenScore, isScore, MAX_COMMENT, MAX_NUMBER, type ScoreValue } from "../store/scores.ts";
+import { keyOf } from "../store/values.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { conditionsOf, scoreName, timeBound, uuid, wellFormed } from "./read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "./read/page.ts";
@@ -85,7 +86,7 @@ export function scoresOf(store: ScoreStore) {
 	async function remove(request: Omit<DeleteScoreRequest, "$typeName">, caller: AuditedCaller) {
 		const isDeleted = await store.deleteScore({
 			conversationId: uuid(request.conversationId, "conversation_id"),
-			eventId: wellFormed(request.eventId, "event_id"),
+			eventId: keyOf(wellFormed(request.eventId, "event_id")),
 			name: ownName(request.name, "name"),
 			giver: request.giver === "" ? caller.name : wellFormed(request.giver, "giver"),
 			owner: undefined,
@@ -133,7 +134,7 @@ function givenScore(score: NewScore, at: string, giver: string): GivenScore {
 	if (from === undefined || source === ScoreSource.CRITIC) throw invalid(`${at}source`, "must be person or program");
 	return {
 		conversationId: uuid(score.conversationId, `${at}conversation_id`),
-		eventId: wellFormed(score.eventId, `${at}event_id`),
+		eventId: keyOf(wellFormed(score.eventId, `${at}event_id`)),
 		name: ownName(score.name, `${at}name`),
 		giver,
 		source: from,

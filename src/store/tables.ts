@@ -302,8 +302,9 @@ const descriptions = {
 	},
 
 	/**
-	 * Scores of conversations, and of events of them: see scores.ts. `event_id` is empty for the conversation itself. `value` is
-	 * set for numbers and booleans (0 or 1), `category` for categories. `owner` is that of the conversation.
+	 * Scores of conversations, and of events of them: see scores.ts. `event_id` is empty for the conversation itself, and otherwise
+	 * as `events` has it. `value` is set for numbers and booleans (0 or 1), `category` for categories. `owner` is that of the
+	 * conversation.
 	 */
 	scores: {
 		spread: "conversation",

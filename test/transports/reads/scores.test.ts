@@ -158,6 +158,25 @@ describe("the filter", () => {
 	});
 });
 
+test("an event whose id the store cuts has scores", async () => {
+	const eventId = "\u{1f600}".repeat(200);
+	const said = {
+		id: eventId,
+		timestamp: "2026-11-21T08:55:31",
+		source: "agent",
+		kind: "MessageEvent",
+		llm_message: null,
+	};
+	const posted = await postWebhook(service, KEY, JSON.stringify([said]), {}, `${EVENT_WEBHOOK}/${TWO}`);
+	expect(posted.status).toBe(200);
+	expect(await set({ conversation_id: TWO ?? "", event_id: eventId, name: "long", value: 1 })).toEqual([
+		200,
+		{ changed: 1 },
+	]);
+	const query = new URLSearchParams({ event_id: eventId });
+	expect(await call("DELETE", `conversations/${TWO}/scores/long?${query}`)).toEqual([200, {}]);
+});
+
 describe("a batch is refused as a whole", () => {
 	const good = { conversation_id: ONE ?? "", name: "tests_passed", value: 0.1 };
 	test.each<[status: number, detail: string, wrong: JsonObject, key?: string]>([
