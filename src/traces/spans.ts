@@ -203,7 +203,8 @@ function spansOf(
 function evaluation({ score, at, fact }: RunScore): SpanEvent {
 	const value = score.value && fromValue(score.value);
 	return {
-		...{ name: "gen_ai.evaluation.result", at },
+		name: "gen_ai.evaluation.result",
+		at,
 		attributes: {
 			"gen_ai.evaluation.name": score.name,
 			...(typeof value === "string" ? {} : { "gen_ai.evaluation.score.value": Number(value) }),

@@ -76,11 +76,14 @@ export function listCsv(
 	scoreNames: readonly string[] = [],
 ): ContentResponse {
 	const { conversations, nextPageToken } = page;
-	const rows = conversations.map(({ summary, unreadable, scores }) => [
-		...COLUMNS.map(([, value]) => (summary && value(summary)) ?? ""),
-		unreadable ? "true" : "",
-		...scoreNames.map((name) => cellOf(memberOf(scoresJson(scores), name))),
-	]);
+	const rows = conversations.map(({ summary, unreadable, scores }) => {
+		const shown = scoresJson(scores);
+		return [
+			...COLUMNS.map(([, value]) => (summary && value(summary)) ?? ""),
+			unreadable ? "true" : "",
+			...scoreNames.map((name) => cellOf(memberOf(shown, name))),
+		];
+	});
 	const header = [...COLUMNS.map(([name]) => name), "unreadable", ...scoreNames.map((name) => `score:${name}`)];
 	const response = csvResponse(header, rows);
 	if (nextPageToken === "") return response;
