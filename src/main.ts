@@ -14,7 +14,12 @@ if (Number.parseInt(node, 10) < OLDEST_NODE) {
 }
 
 /** V8 options of the service. docs/architecture.md (Threads) says what they and the allocator's settings bring. */
-const V8_OPTIONS = ["--no-allocation-site-pretenuring", "--heap-growing-percent=100"];
+const V8_OPTIONS = [
+	"--no-allocation-site-pretenuring",
+	"--heap-growing-percent=100",
+	"--invocation-count-for-maglev=100",
+	"--invocation-count-for-turbofan=500",
+];
 /** Settings of glibc's allocator, in bytes. It reads them only when a process starts. */
 const ALLOCATOR_SETTINGS = { MALLOC_MMAP_THRESHOLD_: "1048576", MALLOC_TRIM_THRESHOLD_: "67108864" };
 

@@ -57,6 +57,8 @@ describe("the program", () => {
 				"--stack-trace-limit=5",
 				"--no-allocation-site-pretenuring",
 				"--heap-growing-percent=100",
+				"--invocation-count-for-maglev=100",
+				"--invocation-count-for-turbofan=500",
 				join(ROOT, "dist/main.js"),
 				"serve",
 			]);
