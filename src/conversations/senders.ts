@@ -192,7 +192,7 @@ const MAX_BATCHES = 100;
 
 /** The delays of the latest batches of each sender, since the service started. */
 export class ClockSkews {
-	readonly #delays = new Map<string, bigint[]>();
+	readonly #delays = new Map<string, number[]>();
 	/** By the names of senders: the skew that was reported last. */
 	readonly #reported = new Map<string, bigint>();
 	readonly #onSkew: (sender: string, skew: bigint) => void;
@@ -204,7 +204,7 @@ export class ClockSkews {
 
 	add(sender: string, delay: bigint): void {
 		const delays = this.#delays.getOrInsertComputed(sender, () => []);
-		delays.push(delay);
+		delays.push(Number(delay));
 		if (delays.length > MAX_BATCHES) delays.shift();
 		const skew = clockSkew(delays);
 		if (skew === undefined || skew === 0n || skew === this.#reported.get(sender)) return;
@@ -224,9 +224,9 @@ export class ClockSkews {
  * @param delays those of the sender's latest batches
  * @returns 0 when the least delay is not close to another multiple; undefined for fewer than {@link MIN_BATCHES}
  */
-export function clockSkew(delays: readonly bigint[]): bigint | undefined {
+export function clockSkew(delays: readonly number[]): bigint | undefined {
 	if (delays.length < MIN_BATCHES) return undefined;
-	const least = Math.min(...delays.map(Number));
+	const least = Math.min(...delays);
 	const nearest = Math.round(least / Number(STEP));
 	return Math.abs(least - nearest * Number(STEP)) <= Number(TOLERANCE) ? BigInt(nearest) * STEP : 0n;
 }
