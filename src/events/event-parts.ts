@@ -32,7 +32,7 @@ export function messageText(event: ExactJson): string | undefined {
 export function beginning(text: string, count: number): string {
 	// A code point consists of one or two UTF-16 code units.
 	const units = replaceUserinfo(text, () => REDACTED).slice(0, 2 * count);
-	return [...units].slice(0, count).join("");
+	return units.length <= count ? units : [...units].slice(0, count).join("");
 }
 
 /**
