@@ -194,23 +194,34 @@ class Decoder {
 				message[field.property] = this.#collection(field, json);
 				break;
 			}
-			case "object":
+			case "object": {
 				if (!isJsonObject(json)) return undefined;
-				for (const field of plan.fields) message[field.property] = this.#field(field, json);
-				this.#keepUnnamed(plan, json);
+				const tag = plan.discriminator?.name;
+				let named = tag !== undefined && json[tag] !== undefined && !plan.members.has(tag) ? 1 : 0;
+				for (const field of plan.fields) {
+					const member = json[field.name];
+					if (member !== undefined) named += 1;
+					message[field.property] = this.#field(field, member, json);
+				}
+				// Usually a field takes each member.
+				if (Object.keys(json).length !== named) this.#keepUnnamed(plan, json);
+			}
 		}
 		return message;
 	}
 
-	#field(field: FieldPlan, json: ExactJsonObject): unknown {
-		const { name, aliases, shape, default: preset } = field;
-		let value = json[name];
+	/** @param member the member of `json` that has the name of the field */
+	#field(field: FieldPlan, member: ExactJson | undefined, json: ExactJsonObject): unknown {
+		const { name, aliases, shape, default: preset, value: plan } = field;
+		let value = member;
 		if (aliases.length > 0 && (value === undefined || value === null)) {
 			const alias = aliasInUse(json, aliases);
 			if (alias !== undefined) value = json[alias];
 		}
 		if (value === undefined) value = preset;
 		if (value === undefined || value === null) return shape === "list" ? [] : shape === "map" ? {} : undefined;
+		// Only messages have unnamed members.
+		if (shape === "single" && plan.type !== "message") return this.#value(plan, value);
 		this.#path.push(name);
 		const decoded = this.#collection(field, value);
 		this.#path.pop();
