@@ -16,8 +16,12 @@ import { indexWords, wordsOf } from "./tokenizer.ts";
  */
 const INDEX_RULES = 4;
 
-/** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
-const EVENTS = { limit: 200, maxBytes: 2 ** 20 };
+/** Maximum number of events of a step while the service is busy, so that appends wait only for a short commit. */
+const FEW_EVENTS = 200;
+/** Maximum number of events of any other step. */
+const MANY_EVENTS = 500;
+/** Maximum number of bytes of the texts of a step. */
+const MAX_BYTES = 2 ** 20;
 /** Milliseconds of work on events after which requests that wait are answered. */
 const MAX_TURN = 1;
 /** Maximum bytes of the words of an event. PostgreSQL keeps at most 1 MiB of them; only crafted texts have more. */
@@ -27,7 +31,9 @@ const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
-const BUSY_FACTOR = 4;
+const BUSY_FACTOR = 10;
+/** Number of events from which on the indexer makes no pauses: search shows no event much later than this. */
+const MAX_WAITING = 100_000;
 /** Milliseconds for which new events are collected. */
 const COLLECT = 300;
 /** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
@@ -60,11 +66,12 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 			wake = resolve;
 		});
 		const began = performance.now();
-		const hasMore = await indexer.step().catch((error: unknown) => {
+		const waiting = await indexer.step(isBusy() ? FEW_EVENTS : MANY_EVENTS).catch((error: unknown) => {
 			onError(error);
-			return false;
+			return 0;
 		});
-		if (hasMore) await wait(isBusy() ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
+		const pauses = isBusy() && waiting < MAX_WAITING;
+		if (waiting > 0) await wait(pauses ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
 		else {
 			const over = new AbortController();
 			await Promise.race([woken, wait(INTERVAL, over.signal)]);
@@ -76,14 +83,21 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(onError);
 }
 
+/** Words of events. */
+interface Page {
+	readonly indexed: EventWords[];
+	/** The sequence through which all events with texts were read. */
+	readonly through: bigint;
+}
+
 /** Writes the index, step by step. */
 export class TextIndexer {
 	readonly #options: IndexedStore;
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	/** Reads the events after those whose words are being written, up to the newest one of then. */
-	#ahead: { readonly after: bigint; readonly newest: bigint; readonly found: Promise<StoredEvent[]> } | undefined;
+	/** The events after those whose words are being written. */
+	#ahead: { readonly after: bigint; readonly page: Promise<Page> } | undefined;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
@@ -102,83 +116,89 @@ export class TextIndexer {
 		await this.#claim(0);
 	}
 
-	/** Writes what comes next. Returns whether there may be more to do at once. */
-	async step(): Promise<boolean> {
+	/**
+	 * Writes what comes next.
+	 *
+	 * @param limit maximum number of events
+	 * @returns about how many events wait to be indexed at once; 0 when none do
+	 */
+	async step(limit = FEW_EVENTS): Promise<number> {
 		const { store } = this.#options;
 		// One write for several steps.
-		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return false;
+		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return 0;
 		const progress = await store.readIndexProgress();
 		// A newer release writes the index by its own rules.
-		if (progress.version > INDEX_RULES) return false;
+		if (progress.version > INDEX_RULES) return 0;
 		if (progress.version < INDEX_RULES) {
 			const next = { ...NO_PROGRESS, version: INDEX_RULES };
 			await store.writeIndexStep({ expects: progress, next, events: [] });
-			return true;
+			return 1;
 		}
-		const { indexed, through, hasMore } = await this.#events(progress.events);
-		if (through === progress.events) return false;
+		const { indexed, through, newest } = await this.#events(progress.events, limit);
+		if (through === progress.events) return 0;
 		const next = { ...progress, events: through };
 		const isWritten = await store.writeIndexStep({ expects: progress, next, events: indexed });
-		return hasMore || !isWritten;
+		return isWritten ? Number(newest - through) : 1;
 	}
 
-	async #events(after: bigint) {
-		const { events } = this.#options.store;
-		const { newest } = await events.range();
-		const indexed: EventWords[] = [];
-		if (newest <= after) return { indexed, through: after, hasMore: false };
-		const read = (from: bigint) => ({
-			after: from,
-			newest,
-			found: events.list({ after: from, before: newest + 1n, conditions: CONDITIONS, ...EVENTS }),
-		});
-		const page = this.#ahead?.after === after ? this.#ahead : read(after);
+	/** Returns the words of the next events, and begins to read those after them. */
+	async #events(after: bigint, limit: number): Promise<Page & { readonly newest: bigint }> {
+		const { newest } = await this.#options.store.events.range();
+		if (newest <= after) return { indexed: [], through: after, newest };
+		const page = await (this.#ahead?.after === after ? this.#ahead.page : this.#page(after, newest, limit));
 		this.#ahead = undefined;
-		const found = await page.found;
+		if (page.through < newest) {
+			this.#ahead = { after: page.through, page: this.#page(page.through, newest, limit) };
+			// The next step gets the error.
+			this.#ahead.page.catch(() => undefined);
+		}
+		return { ...page, newest };
+	}
+
+	/** Reads the words of events after a sequence, up to another one. */
+	async #page(after: bigint, newest: bigint, limit: number): Promise<Page> {
+		const query = { after, before: newest + 1n, conditions: CONDITIONS, limit, maxBytes: MAX_BYTES };
+		const found = await this.#options.store.events.list(query);
+		const indexed: EventWords[] = [];
 		let since = performance.now();
 		for (const event of found) {
 			const { words, criticResult } = this.#read(event);
-			if (words.length > 0 || criticResult !== undefined)
-				indexed.push({ sequence: event.sequence, words, criticResult });
+			const { conversationId, sequence } = event;
+			if (words !== "" || criticResult !== undefined) indexed.push({ conversationId, sequence, words, criticResult });
 			if (performance.now() - since < MAX_TURN) continue;
 			// Requests that wait are answered in between.
 			await setImmediate();
 			since = performance.now();
 		}
-		const through = found.at(-1)?.sequence ?? page.newest;
-		const hasMore = through < newest;
-		if (hasMore) {
-			this.#ahead = read(through);
-			// The next step gets the error.
-			this.#ahead.found.catch(() => undefined);
-		}
-		return { indexed, through, hasMore };
+		return { indexed, through: found.at(-1)?.sequence ?? newest };
 	}
 
-	#read({ conversationId, event }: StoredEvent): Omit<EventWords, "sequence"> {
-		if ("unreadable" in event) return { words: [] };
+	#read({ conversationId, event }: StoredEvent): Pick<EventWords, "words" | "criticResult"> {
+		if ("unreadable" in event) return { words: "" };
 		try {
 			const read = this.#options.format.read(conversationId, event);
 			const words = new Set(eventTexts(read).flatMap(({ text }) => [...indexWords(wordsOf(text))]));
-			return { words: [...atMost(MAX_WORD_BYTES, words)], criticResult: criticResultOf(read) };
+			return { words: atMost(MAX_WORD_BYTES, words), criticResult: criticResultOf(read) };
 		} catch (error) {
 			// It cannot be shown either.
-			if (isDataLoss(error)) return { words: [] };
+			if (isDataLoss(error)) return { words: "" };
 			throw error;
 		}
 	}
 }
 
-/** Returns words up to the first one with which their UTF-8 would have more bytes. */
-function atMost(bytes: number, words: ReadonlySet<string>): Set<string> {
-	const kept = new Set<string>();
+/** Returns words, separated by spaces, up to the first one with which their UTF-8 would have more bytes. */
+function atMost(bytes: number, words: ReadonlySet<string>): string {
+	const all = [...words];
+	const text = all.join(" ");
+	// A UTF-16 code unit takes at most three bytes.
+	if (text.length * 3 <= bytes) return text;
 	let left = bytes;
-	for (const word of words) {
+	const end = all.findIndex((word) => {
 		left -= Buffer.byteLength(word);
-		if (left < 0) break;
-		kept.add(word);
-	}
-	return kept;
+		return left < 0;
+	});
+	return end < 0 ? text : all.slice(0, end).join(" ");
 }
 
 /** Waits; returns early when the signal fires. */

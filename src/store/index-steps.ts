@@ -28,25 +28,21 @@ async function writeIndexStep(session: Session, { expects, next, events }: Index
 	);
 	if (moved.length === 0) return false;
 	const eventOf = new Map(events.map((event) => [event.sequence, event]));
-	const find = async () => {
-		const rows = await all(
-			`SELECT conversation_id, event_id, sequence, owner, received_at FROM ${dialect.schema}events
-			WHERE ${isAmong("sequence")}`,
-			[...eventOf.keys()],
-		);
-		return rows.map((row) => ({
-			conversationId: text(row.conversation_id),
-			eventId: text(row.event_id),
-			owner: nullable(text, row.owner) ?? "",
-			givenAt: bigint(row.received_at),
-			...(eventOf.get(bigint(row.sequence)) ?? { sequence: bigint(row.sequence), words: [], criticResult: undefined }),
-		}));
-	};
 	// A removal of these events waits for the locks, and then removes the words too.
-	await session.lock([...new Set((await find()).map(({ conversationId }) => conversationId))]);
-	const found = await find();
-	await session.writeWords(found);
-	const results = found.flatMap(({ criticResult, ...event }) => (criticResult ? [{ ...event, ...criticResult }] : []));
+	await session.lock([...new Set(events.map(({ conversationId }) => conversationId))]);
+	const rows = await all(
+		`SELECT event_id, sequence, owner, received_at FROM ${dialect.schema}events WHERE ${isAmong("sequence")}`,
+		[...eventOf.keys()],
+	);
+	const found = rows.flatMap((row) => {
+		const event = eventOf.get(bigint(row.sequence));
+		return event === undefined ? [] : [{ row, event }];
+	});
+	await session.writeWords(found.map(({ event }) => event));
+	const results = found.flatMap(({ row, event: { criticResult, ...event } }) => {
+		const [eventId, owner] = [text(row.event_id), nullable(text, row.owner) ?? ""];
+		return criticResult ? [{ ...event, eventId, owner, givenAt: bigint(row.received_at), ...criticResult }] : [];
+	});
 	await writeCriticResults(session, results);
 	return true;
 }

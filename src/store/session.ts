@@ -1,7 +1,7 @@
 import type { ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { Engine, TableName } from "./tables.ts";
-import type { DocumentQuery, FoundDocument, IndexedWords } from "./text-index.ts";
+import type { DocumentQuery, EventWords, FoundDocument } from "./text-index.ts";
 import { bigint, type Row } from "./values.ts";
 
 /**
@@ -172,7 +172,7 @@ export interface Session extends Terms {
 	 */
 	readonly settled: (conversationId?: string) => Promise<NewestSequences | undefined>;
 	/** Writes words to the index of search, in place of those that it has. */
-	readonly writeWords: (events: readonly IndexedWords[]) => Promise<void>;
+	readonly writeWords: (events: readonly EventWords[]) => Promise<void>;
 	/** Finds the documents of a query that are texts of events, of conversations `c` that pass tests. */
 	readonly findTexts: (query: DocumentQuery, tests: readonly Sql[]) => Promise<FoundDocument[]>;
 	/** Removes the words of events that were removed. */

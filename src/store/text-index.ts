@@ -23,10 +23,11 @@ export interface CriticResult {
 
 /** The words of an event's texts, and what is told by it. */
 export interface EventWords {
+	readonly conversationId: string;
 	readonly sequence: bigint;
 	readonly criticResult?: CriticResult | undefined;
-	/** Each once, not empty, of letters, digits and marks, or one symbol that is not ASCII. */
-	readonly words: readonly string[];
+	/** Each once, separated by spaces: of letters, digits and marks, or one symbol that is not ASCII. */
+	readonly words: string;
 }
 
 /** What the indexer adds in one transaction. Events that have been removed meanwhile are left out. */
@@ -35,11 +36,6 @@ export interface IndexStep {
 	readonly expects: IndexProgress;
 	readonly next: IndexProgress;
 	readonly events: readonly EventWords[];
-}
-
-/** The words of an event that an engine writes. */
-export interface IndexedWords extends EventWords {
-	readonly conversationId: string;
 }
 
 /** A word that a document must have. */

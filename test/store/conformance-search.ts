@@ -307,7 +307,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await appendEvents(store, batch(id(0), [stateUpdate()]));
 			const indexer = indexerOf(store);
 			await indexer.step();
-			expect(await indexer.step()).toBe(true);
+			expect(await indexer.step()).toBe(1);
 			const late = await say(store, 0, 2, "late");
 			while (await indexer.step());
 			await indexer.release();
@@ -382,7 +382,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await indexAll(store);
 			const expects = await store.readIndexProgress();
 			const next = { ...expects, events: expects.events + 1_000n };
-			const late = { sequence: sequence + 1n, words: ["late"] };
+			const late = { conversationId: id(0), sequence: sequence + 1n, words: "late" };
 			expect(await store.writeIndexStep({ expects, next, events: [late] })).toBe(true);
 			expect(await store.writeIndexStep({ expects, next, events: [] })).toBe(false);
 			expect(await store.readIndexProgress()).toEqual(next);

@@ -68,8 +68,8 @@ async function fill(store: Store): Promise<void> {
 		const isWritten = await store.writeIndexStep({
 			...{ expects, next },
 			events: stored.map(({ sequence, conversationId }) => ({
-				sequence,
-				words: [textOf(number(conversationId), `word${round}x`), "common", `shared${sequence % 7n}`],
+				...{ conversationId, sequence },
+				words: `${textOf(number(conversationId), `word${round}x`)} common shared${sequence % 7n}`,
 			})),
 		});
 		expect(isWritten).toBe(true);

@@ -1,13 +1,13 @@
 import { eventRange } from "../index-steps.ts";
 import { allOf, type Session, type Sql, sql } from "../session.ts";
-import type { DocumentQuery, FoundDocument, IndexedWords, IndexTerm } from "../text-index.ts";
+import type { DocumentQuery, EventWords, FoundDocument, IndexTerm } from "../text-index.ts";
 import { bigint, text } from "../values.ts";
 
 /** See `Session.writeWords`. Words are in the text form of a `tsvector`. */
-export async function writeWords(session: Session, events: readonly IndexedWords[]): Promise<void> {
+export async function writeWords(session: Session, events: readonly EventWords[]): Promise<void> {
 	const texts = events.map(({ conversationId, sequence, words }) => ({
 		before: undefined,
-		after: { conversation_id: conversationId, sequence, words: words.map((word) => `'${word}'`).join(" ") },
+		after: { conversation_id: conversationId, sequence, words: words.replaceAll(/[^ ]+/g, "'$&'") },
 	}));
 	await session.write("search_texts", texts);
 }

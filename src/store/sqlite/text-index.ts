@@ -1,7 +1,7 @@
 import { crc32 } from "node:zlib";
 import { eventRange } from "../index-steps.ts";
 import { allOf, type Sql, sql } from "../session.ts";
-import type { DocumentQuery, FoundDocument, IndexedWords, IndexTerm } from "../text-index.ts";
+import type { DocumentQuery, EventWords, FoundDocument, IndexTerm } from "../text-index.ts";
 import { bigint, text } from "../values.ts";
 import { bound, IN_LIST, type Prepares } from "./sql.ts";
 
@@ -24,10 +24,10 @@ export const INDEX_OF_WORDS: readonly string[] = [
 ];
 
 /** See `Session.writeWords`. */
-export function writeWords(statements: Prepares, events: readonly IndexedWords[]): void {
+export function writeWords(statements: Prepares, events: readonly EventWords[]): void {
 	const text = statements.prepare("REPLACE INTO search_texts (rowid, words) VALUES (?, ?)");
 	for (const { sequence, words, conversationId } of events)
-		text.run(sequence, [...words, conversationWord(conversationId)].join(" "));
+		text.run(sequence, `${words} ${conversationWord(conversationId)}`);
 }
 
 /** See `Session.findTexts`. */
