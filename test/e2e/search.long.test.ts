@@ -263,8 +263,8 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	{
 		await using service = await startTestService(env);
 		const messages = Array.from({ length: count }, (_, n) => message(`${n + 1}`, `word${n + 1}`));
-		await post(service, KEY, first, { title: "a title" }, ...messages.slice(0, 400));
-		await post(service, KEY, second, {}, ...messages.slice(400));
+		await post(service, KEY, first, { title: "a title" }, ...messages.slice(0, 500));
+		await post(service, KEY, second, {}, ...messages.slice(500));
 	}
 	await sqlOn(url, "DELETE FROM conversation_updates.search_texts");
 	await sqlOn(url, "UPDATE conversation_updates.search_progress SET version = 0, events = 0");
@@ -285,7 +285,7 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 		await lock.query(text, [...values]);
 		await using killed = await ServiceProcess.start("", env);
 		const waiting = "SELECT count(*)::int AS count FROM pg_locks WHERE NOT granted AND locktype = 'advisory'";
-		await expect.poll(written).toEqual({ events: 400, texts: 400 });
+		await expect.poll(written).toEqual({ events: 500, texts: 500 });
 		await expect.poll(() => sqlOn(url, waiting)).not.toEqual([{ count: 0 }]);
 		killed.signal("SIGKILL");
 		await killed.exit();
@@ -294,7 +294,7 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	}
 	await using service = await ServiceProcess.start("", env);
 	await expect.poll(written, { timeout: 30_000 }).toEqual({ events: count, texts: count });
-	for (const n of [1, 400]) expect(await hits(service, KEY, `word${n}`)).toEqual([first]);
-	for (const n of [401, 550, 800, 801, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([second]);
+	for (const n of [1, 500]) expect(await hits(service, KEY, `word${n}`)).toEqual([first]);
+	for (const n of [501, 650, 1_000, 1_001, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([second]);
 	await found(service, "title").toEqual([first]);
 });

@@ -143,6 +143,10 @@ test("with content, texts are sent and their secrets are not; the command sends 
 	expect((await run("--from", "1", "--to", "9")).stdout).toMatch(/^\d deliveries are sent again\.\n$/);
 	await expect.poll(() => receiver.spans.length, WAIT).toBe(4);
 	expect(receiver.spans.slice(2)).toEqual(receiver.spans.slice(0, 2));
+	const forwarding = clientOf(ForwardingService, service, "connect", KEY);
+	const waiting = async () => (await forwarding.listDeliveries({ name, state: DeliveryState.WAITING })).deliveries;
+	// One that is under way reads the scores.
+	await expect.poll(waiting, WAIT).toEqual([]);
 
 	// Scores that were given meanwhile are sent, too, and their comments only with content.
 	const response = await fetch(`${service.http}/api/v1/scores`, {
