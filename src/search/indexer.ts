@@ -32,7 +32,7 @@ const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind",
 
 /** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
 const BUSY_FACTOR = 10;
-/** Number of events from which on the indexer makes no pauses: search shows no event much later than this. */
+/** Number of waiting events from which on the indexer makes no pauses, so that search does not lag much further. */
 const MAX_WAITING = 100_000;
 /** Milliseconds for which new events are collected. */
 const COLLECT = 300;
@@ -145,8 +145,10 @@ export class TextIndexer {
 	async #events(after: bigint, limit: number): Promise<Page & { readonly newest: bigint }> {
 		const { newest } = await this.#options.store.events.range();
 		if (newest <= after) return { indexed: [], through: after, newest };
-		const page = await (this.#ahead?.after === after ? this.#ahead.page : this.#page(after, newest, limit));
+		const ahead = this.#ahead?.after === after ? this.#ahead.page : undefined;
+		// Before the wait, so that a step after a failure reads anew.
 		this.#ahead = undefined;
+		const page = await (ahead ?? this.#page(after, newest, limit));
 		if (page.through < newest) {
 			this.#ahead = { after: page.through, page: this.#page(page.through, newest, limit) };
 			// The next step gets the error.

@@ -299,6 +299,28 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
 		});
 
+		it("goes on when the next events could not be read ahead", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "the title");
+			await indexAll(store);
+			const texts = Array.from({ length: 401 }, () => event({ text: message("early") }));
+			await appendEvents(store, batch(id(0), texts));
+			const { events, claim, readIndexProgress, writeIndexStep } = store;
+			let reads = 0;
+			const list: typeof events.list = async (query) => {
+				reads += 1;
+				if (reads === 2) throw new Error("the database is away");
+				return await events.list(query);
+			};
+			const failing = { events: { ...events, list }, claim, readIndexProgress, writeIndexStep };
+			const indexer = new TextIndexer({ store: failing, format });
+			expect(await indexer.step()).toBe(201);
+			await expect(indexer.step()).rejects.toThrow("the database is away");
+			expect([await indexer.step(), await indexer.step(), await indexer.step()]).toEqual([1, 0, 0]);
+			await indexer.release();
+			expect((await readIndexProgress()).events).toBe((await events.range()).newest);
+		});
+
 		it("finds what arrived after the next events were read, when those have no words", async () => {
 			await using store = await open();
 			await post(store, 0, 1, "the title");
