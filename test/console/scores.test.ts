@@ -172,10 +172,12 @@ test("the scores of others are listed with who gave them, those of events lead t
 
 test("a score that is refused leaves the button as it was, and says why", async () => {
 	await postSample(service.http, sampleWith({ id: sampleId(602), title: "Refused", tags: {} }));
-	const page = await service.open(`#/conversations/${sampleId(602)}`, {}, ANN);
+	const page = await service.open("#/about", {}, ANN);
+	// Before the page of the conversation: the browser lets a call pass that it sends right after this.
+	await page.route("**/*ScoreService/SetScores", (route) => route.abort());
+	await goTo(page, `#/conversations/${sampleId(602)}`);
 	const group = page.getByRole("group", { name: "Score of the conversation" });
 	await group.waitFor();
-	await page.route("**/*ScoreService/SetScores", (route) => route.abort());
 	await page.keyboard.press("+");
 	await page.getByRole("alert").getByText("The service cannot be reached.").waitFor();
 	expect(await group.getByRole("button", { pressed: true }).count()).toBe(0);
