@@ -8,7 +8,8 @@ import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
-import type { EventEffect, NewEvents, ProtectedEvent, RecordState } from "../store/entries.ts";
+import type { EventEffect, NewEvents, ProtectedEvent, RecordState, RecordVersion } from "../store/entries.ts";
+import { factsOf } from "../store/head.ts";
 import type { StoredRecord } from "../store/values.ts";
 import {
 	applyUpdates,
@@ -122,10 +123,11 @@ export class RecordUpdater {
 			return { next: newRevision(), memberTimes: formatMemberTimes({}), version: undefined, refused: [] };
 		const base = this.#vault.protect(first.record);
 		const applied = this.#applyTo(conversationId, this.#open(base.bytes, first.reportTimes), opened, false);
-		const { summary = encodeSummary(summarize(first.record)), record: delta, runStartedAt } = applied.version ?? {};
+		const shown = applied.version ?? summaryOf(first.record);
+		const { record: delta, runStartedAt } = applied.version ?? {};
 		const record = delta === undefined ? base : mergeProtected(base, delta, mergeRecord);
 		const statusAt = applied.version?.statusAt ?? first.reportTimes.events.execution_status;
-		return { ...applied, version: { summary, record, statusAt, runStartedAt } };
+		return { ...applied, version: { summary: shown.summary, facts: shown.facts, record, statusAt, runStartedAt } };
 	}
 
 	/** Opens a protected record, of which only those members are decoded that are needed. */
@@ -173,8 +175,8 @@ export class RecordUpdater {
 			if (mayBeTooLarge && hasTooManyFields(mergeRecord(base, delta), ConversationInfoSchema)) throw tooManyValues();
 			for (const member of changed) this.#format.replaceMember(before.shown, member, redacted);
 			keep(delta);
-			const summary = encodeSummary(summarize(before.shown));
-			return { ...applied, version: { summary, record, statusAt: reportTimes.events.execution_status, runStartedAt } };
+			const statusAt = reportTimes.events.execution_status;
+			return { ...applied, version: { ...summaryOf(before.shown), record, statusAt, runStartedAt } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);
@@ -189,6 +191,11 @@ export class RecordUpdater {
 		if (field === undefined) throw new TypeError(`the record has no member ${member}`);
 		return field.desc.number;
 	}
+}
+
+function summaryOf(record: ConversationInfo): Pick<RecordVersion, "summary" | "facts"> {
+	const summary = summarize(record);
+	return { summary: encodeSummary(summary), facts: factsOf(summary) };
 }
 
 /** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot keep all of them exactly. */

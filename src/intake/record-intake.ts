@@ -11,6 +11,8 @@ import { encodeSummary, summarize } from "../record/summary.ts";
 import { decodeIngestRequest } from "../record/validation/message-size.ts";
 import { microsecondsOf } from "../store/condition.ts";
 import type { NewUpdate } from "../store/entries.ts";
+import { namedEvent } from "../store/gaps.ts";
+import { factsOf } from "../store/head.ts";
 import type { Calls } from "../threads/protocol.ts";
 import { REDACTED } from "../userinfo.ts";
 
@@ -112,6 +114,8 @@ export class UpdateParser {
 			conversationId: summary.id,
 			receivedAt: BigInt(Date.now()) * 1000n,
 			summary: encodeSummary(summary),
+			facts: factsOf(summary),
+			leaf: namedEvent(record.leafEventId),
 			record: stored,
 		};
 	}

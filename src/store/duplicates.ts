@@ -85,17 +85,16 @@ export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
  * `updated_at` and the same length. A record without `updated_at` describes the state at its arrival, so it is no duplicate
  * once events have changed the record. Returns undefined when it is none.
  *
- * @param updatedAt time of the update's record, in microseconds since the Unix epoch
  * @param post undefined when the newest posted update is gone
  */
 export async function findDuplicate(
 	{ update, judged }: AppendRequest,
 	{ newestPosted, sequence: current, hasUnappliedEvents }: HeadState,
-	updatedAt: bigint | undefined,
 	post: StoredPost | undefined,
 ): Promise<AppendedUpdate | PossibleDuplicate | undefined> {
 	if (post === undefined || newestPosted === undefined || judged === "no duplicate") return undefined;
 	const { bytes } = update.record;
+	const { updatedAt } = update.facts;
 	const { sequence } = newestPosted;
 	if (newestPosted.updatedAt !== updatedAt || newestPosted.size !== bytes.byteLength) return undefined;
 	if (updatedAt === undefined && current > sequence) return undefined;
@@ -121,9 +120,9 @@ export function compactBatch(batch: NewEvents): NewEvents {
 	const events = batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text }));
 	const { effect } = batch;
 	if (effect?.version === undefined) return { ...batch, events };
-	const { summary, record, ...times } = effect.version;
+	const { summary, record, ...others } = effect.version;
 	const compacted = { summary: compact(summary), record: { ...record, bytes: compact(record.bytes) } };
-	return { ...batch, events, effect: { ...effect, version: { ...times, ...compacted } } };
+	return { ...batch, events, effect: { ...effect, version: { ...others, ...compacted } } };
 }
 
 /** Returns the byte strings of a request. */

@@ -1,9 +1,24 @@
+import type { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { EventCondition } from "./condition.ts";
 import type { Poster } from "./owners.ts";
 import type { StoredRecord, Unreadable } from "./values.ts";
 
 /** Updates and events: what is appended, what is kept of it, and what reads ask for. */
+
+/**
+ * What a record says that decides what its update changes, so that nothing has to be decoded for it. Undefined for what the record
+ * does not have.
+ */
+export interface RecordFacts {
+	readonly status: ConversationExecutionStatus;
+	/** Times in microseconds since the Unix epoch. */
+	readonly createdAt: bigint | undefined;
+	readonly updatedAt: bigint | undefined;
+	/** The conversation of which it is a fork. */
+	readonly source: string | undefined;
+	readonly parent: string | undefined;
+}
 
 /** An update to append. The store takes ownership of its byte strings: the caller must not use them afterwards. */
 export interface NewUpdate {
@@ -14,6 +29,9 @@ export interface NewUpdate {
 	readonly record: StoredRecord;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
+	readonly facts: RecordFacts;
+	/** Id of the last event according to the record; undefined when it names none. */
+	readonly leaf: string | undefined;
 	/** Undefined when the sender is not known. */
 	readonly poster?: Poster | undefined;
 	/**
@@ -181,6 +199,7 @@ export interface EventEffect {
 export interface RecordVersion {
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
+	readonly facts: RecordFacts;
 	/** A delta over the current record (see record-delta.ts), or the whole record when there is no current one. */
 	readonly record: StoredRecord;
 	/** When the state update happened that set the status; left out when none has. Microseconds since the Unix epoch. */

@@ -1,5 +1,3 @@
-import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { readMembers } from "../record/record-delta.ts";
 import type { Session } from "./session.ts";
 import { bigint, keyOf, nullable, type Row, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
@@ -119,22 +117,6 @@ const MAX_ID_LENGTH = 256;
 export function namedEvent(id: unknown): string | undefined {
 	if (typeof id !== "string" || id === "" || id === ROOT) return undefined;
 	return id.length > 2 * MAX_ID_LENGTH || [...id].length > MAX_ID_LENGTH ? undefined : id;
-}
-
-const LEAF = ConversationInfoSchema.field.leafEventId.number;
-const MEMBERS = new Set([LEAF]);
-
-/**
- * Returns the id of the last event according to an encoded record, without decoding the rest of it. Undefined if the record
- * names none, or the bytes are no record.
- */
-export function leafOfRecord(record: Uint8Array): string | undefined {
-	try {
-		const leaf = readMembers(record, MEMBERS).get(LEAF);
-		return leaf === undefined ? undefined : namedEvent(new TextDecoder().decode(leaf));
-	} catch {
-		return undefined;
-	}
 }
 
 /** Returns those of the missing events that are no gaps: see `PlanReads.explained`. */

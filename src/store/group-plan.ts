@@ -1,5 +1,3 @@
-import { fromBinary } from "@bufbuild/protobuf";
-import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { ServiceError } from "../errors.ts";
 import {
@@ -11,9 +9,16 @@ import {
 	withLeaf,
 } from "../record/record-delta.ts";
 import { addEvents, eventsToAdd, leafOver } from "./activity.ts";
-import { microsecondsOf } from "./condition.ts";
 import { type AppendRequest, findDuplicate, type GroupRequest, type PossibleDuplicate } from "./duplicates.ts";
-import type { AppendedEvents, AppendedUpdate, EventEffect, NewEvent, NewEvents, NewUpdate } from "./entries.ts";
+import type {
+	AppendedEvents,
+	AppendedUpdate,
+	EventEffect,
+	NewEvent,
+	NewEvents,
+	NewUpdate,
+	RecordFacts,
+} from "./entries.ts";
 import { ERASED_EVENTS, erasedPost, isOfErased } from "./erasure.ts";
 import {
 	closeGap,
@@ -25,7 +30,7 @@ import {
 	openGap,
 	withFirstLeaf,
 } from "./gap-plan.ts";
-import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
+import { type Gaps, gapChanges, openGaps } from "./gaps.ts";
 import type { KnownConversation, PlanReads, WrittenGroup } from "./group.ts";
 import {
 	type NextUpdate,
@@ -79,13 +84,6 @@ export async function planGroup<Request extends GroupRequest>(
 	return { written: planner.written, outcomes };
 }
 
-/** An append of an update, with what the plan takes from its summary and its record. */
-interface Post extends AppendRequest {
-	readonly summary: ConversationSummary;
-	/** See {@link leafOfRecord}. */
-	readonly leaf: string | undefined;
-}
-
 /** Maximum size of a delta, as a fraction of its base. A larger one saves too little: the whole record is stored. */
 const MAX_DELTA_FRACTION = 1 / 4;
 
@@ -131,10 +129,9 @@ class GroupPlanner {
 			this.#addSender(conversationId, known, poster);
 			return await this.#addEvents(request, known);
 		}
-		const summary = fromBinary(ConversationSummarySchema, request.update.summary);
-		if (erasure !== undefined && isOfErased(erasure, microsecondsOf(summary.createdAt))) return erasedPost(erasure);
+		if (erasure !== undefined && isOfErased(erasure, request.update.facts.createdAt)) return erasedPost(erasure);
 		this.#addSender(conversationId, known, poster);
-		return await this.#post({ ...request, summary, leaf: leafOfRecord(request.update.record.bytes) }, known);
+		return await this.#post(request, known);
 	}
 
 	/**
@@ -162,31 +159,32 @@ class GroupPlanner {
 		if (isNew) known.gaps = new Map([...known.gaps].filter(([, { owner }]) => mayPost(owner, ownership)));
 	}
 
-	async #post(request: Post, known: KnownConversation): Promise<AppendedUpdate | PossibleDuplicate> {
-		const { update, summary, leaf } = request;
+	async #post(request: AppendRequest, known: KnownConversation): Promise<AppendedUpdate | PossibleDuplicate> {
+		const { update } = request;
+		const { facts, leaf } = update;
 		const { state, newestPosted } = known;
 		const post = newestPosted && {
 			...newestPosted,
 			read: async (sequence: bigint) => newestPosted.record ?? (await this.#reads.record(sequence)) ?? MISSING,
 		};
-		if (update.isFetched && state !== undefined && !replacesAsFetched(summary, state, update.receivedAt)) {
+		if (update.isFetched && state !== undefined && !replacesAsFetched(facts, state, update.receivedAt)) {
 			const { sequence, hasUnappliedEvents } = state;
 			return { sequence, duplicate: true, change: UpdateChange.UPDATED, current: true, hasUnappliedEvents };
 		}
-		const duplicate = state && (await findDuplicate(request, state, microsecondsOf(summary.updatedAt), post));
+		const duplicate = state && (await findDuplicate(request, state, post));
 		if (duplicate !== undefined) return duplicate;
 		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
-		const { forkedFromConversationId: source = known.source } = summary;
+		const { source = known.source } = facts;
 		closeGap(known, { kind: "no_record", missing: "" });
 		const named = leaf === undefined ? [] : [gapOf("missing_leaf", leaf, known.activity?.leaf?.text, update)];
 		await judgeGaps(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named }, this.#reads);
 		const gaps = openGaps(known.gaps);
 		const before = known.state;
-		const next = planPostedUpdate({ update, summary, leaf, before, activity: known.activity, gaps, sequence });
+		const next = planPostedUpdate({ update, before, activity: known.activity, gaps, sequence });
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, record: update.record };
-		this.#write(known, next, summary);
+		this.#write(known, next, facts);
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents };
@@ -261,14 +259,13 @@ class GroupPlanner {
 			this.written.heads.set(batch.conversationId, { state, source, parent });
 			return undefined;
 		}
-		const summary = fromBinary(ConversationSummarySchema, version.summary);
-		const status = summary.executionStatus;
+		const { status } = version.facts;
 		const sequence = this.#nextUpdate();
 		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
 		const form = await this.#storedForm(version.record, known, leaf);
 		const gaps = openGaps(known.gaps);
-		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);
-		this.#write(known, next, summary);
+		const next = planEventUpdate({ batch, effect, version, before, activity, gaps, sequence }, form);
+		this.#write(known, next, version.facts);
 		return next.written;
 	}
 
@@ -302,15 +299,14 @@ class GroupPlanner {
 		}
 	}
 
-	#write(known: KnownConversation, { written, after }: NextUpdate, summary: ConversationSummary): void {
+	#write(known: KnownConversation, { written, after }: NextUpdate, { source, parent }: RecordFacts): void {
 		const { conversationId, record, base, size, sequence } = written;
 		this.written.updates.push(written);
 		const { children } = this.written;
 		for (const child of childrenIn(record.bytes, base !== undefined))
 			children.set(conversationId, (children.get(conversationId) ?? new Set()).add(child));
 		known.state = after;
-		if (written.current)
-			[known.source, known.parent] = [summary.forkedFromConversationId, summary.parentConversationId];
+		if (written.current) [known.source, known.parent] = [source, parent];
 		this.written.heads.set(conversationId, { state: after, source: known.source, parent: known.parent });
 		if (!written.current) return;
 		known.delta = base === undefined ? undefined : record;

@@ -3,7 +3,7 @@ import type { Activity } from "./activity.ts";
 import type { GroupRequest, StoredPost } from "./duplicates.ts";
 import type { NewEvent } from "./entries.ts";
 import type { Erasure } from "./erasure.ts";
-import { type Gaps, leafOfRecord, type MissingEvents, type WrittenGaps } from "./gaps.ts";
+import type { Gaps, MissingEvents, WrittenGaps } from "./gaps.ts";
 import type { HeadState, WrittenUpdate } from "./head.ts";
 import type { Ownership, RemovedOwnership } from "./owners.ts";
 import type { CountedPosts } from "./senders.ts";
@@ -42,7 +42,7 @@ export function groupQuery(requests: readonly GroupRequest[]): GroupQuery {
 function namedEvents(request: GroupRequest): EventName[] {
 	const conversationId = conversationOf(request);
 	if ("update" in request) {
-		const leaf = leafOfRecord(request.update.record.bytes);
+		const { leaf } = request.update;
 		return leaf === undefined ? [] : [{ conversationId, eventId: leaf }];
 	}
 	const own = new Set(request.events.map(({ eventId }) => eventId));

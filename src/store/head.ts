@@ -6,7 +6,15 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents, shownError } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
-import type { EventEffect, NewEvents, NewUpdate, RecordState, RecordVersion, StoredUpdate } from "./entries.ts";
+import type {
+	EventEffect,
+	NewEvents,
+	NewUpdate,
+	RecordFacts,
+	RecordState,
+	RecordVersion,
+	StoredUpdate,
+} from "./entries.ts";
 import type { OpenGaps } from "./gaps.ts";
 import { changeBetween, comparableTime, compare, decide, orderTime } from "./ordering.ts";
 import type { StoredRecord } from "./values.ts";
@@ -80,8 +88,6 @@ export interface NextUpdate {
 
 /** What an update is derived from. */
 interface ToWrite {
-	/** The decoded summary of the record. */
-	readonly summary: ConversationSummary;
 	/** Undefined for a conversation without a record. */
 	readonly before: HeadState | undefined;
 	/** The activity and the gaps after the request. */
@@ -94,18 +100,15 @@ interface ToWrite {
 /** A posted record, and the state before it. */
 interface PostToWrite extends ToWrite {
 	readonly update: NewUpdate;
-	/** Id of the last event according to the record; undefined when it names none. */
-	readonly leaf: string | undefined;
 }
 
 /** Derives the update and the next state of a conversation from a posted record. */
 export function planPostedUpdate(of: PostToWrite): NextUpdate {
-	const { update, summary, before, activity, sequence } = of;
-	const { receivedAt, record } = update;
-	const updatedAt = microsecondsOf(summary.updatedAt);
+	const { update, before, activity, sequence } = of;
+	const { receivedAt, record, facts } = update;
+	const { status, updatedAt } = facts;
 	const time = orderTime(updatedAt, receivedAt);
-	const status = summary.executionStatus;
-	const lifeBeganAt = lifeOf(summary, receivedAt);
+	const lifeBeganAt = lifeOf(facts, receivedAt);
 	const known = before && {
 		status: before.status,
 		time: comparableTime(before.orderTime, receivedAt),
@@ -113,11 +116,11 @@ export function planPostedUpdate(of: PostToWrite): NextUpdate {
 	};
 	const { current, change } = decide(known, { status, time, lifeBeganAt });
 	const newestPosted = { sequence, updatedAt, size: record.bytes.byteLength };
-	const times = timesOf(summary, before, receivedAt);
+	const times = timesOf(facts, before, receivedAt);
 	const postedAt = stateTime(of, time ?? receivedAt, compare(lifeBeganAt, known?.lifeBeganAt) === 0);
 	const runStartedAt = current ? runStart(before, status, time ?? receivedAt) : before?.runStartedAt;
 	const origin = update.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
-	const encoded = withTimes(update.summary, summary, times);
+	const encoded = withTimes(update.summary, facts, times);
 	const own = { change, current, origin, summary: encoded, ...wholeForm(record) };
 	const written = writtenOf(update, of, runStartedAt, own);
 	if (before !== undefined && !current) return { written, after: { ...before, newestPosted } };
@@ -139,8 +142,8 @@ export function planPostedUpdate(of: PostToWrite): NextUpdate {
 }
 
 /** Returns when the life of a conversation began that a record belongs to; undefined when it is not known. */
-function lifeOf({ createdAt }: ConversationSummary, receivedAt: bigint): bigint | undefined {
-	return comparableTime(microsecondsOf(createdAt), receivedAt);
+function lifeOf({ createdAt }: RecordFacts, receivedAt: bigint): bigint | undefined {
+	return comparableTime(createdAt, receivedAt);
 }
 
 /**
@@ -148,14 +151,14 @@ function lifeOf({ createdAt }: ConversationSummary, receivedAt: bigint): bigint 
  * and no deletion is reported. At equal times the posted record stays, because it is what the sender wrote then.
  */
 export function replacesAsFetched(
-	summary: ConversationSummary,
+	facts: RecordFacts,
 	{ status, orderTime: before, postedAt, lifeBeganAt }: HeadState,
 	receivedAt: bigint,
 ): boolean {
-	const life = compare(lifeOf(summary, receivedAt), comparableTime(lifeBeganAt, receivedAt));
+	const life = compare(lifeOf(facts, receivedAt), comparableTime(lifeBeganAt, receivedAt));
 	if (life !== 0) return life > 0;
-	if ([status, summary.executionStatus].includes(Status.DELETING)) return false;
-	const time = orderTime(microsecondsOf(summary.updatedAt), receivedAt);
+	if ([status, facts.status].includes(Status.DELETING)) return false;
+	const time = orderTime(facts.updatedAt, receivedAt);
 	const last = comparableTime(before ?? postedAt, receivedAt);
 	return time !== undefined && (last === undefined || time > last);
 }
@@ -165,12 +168,9 @@ export function replacesAsFetched(
  * last, which can be older than its time, such as while a pause waits for the end of a step: events count that are later
  * than the record before, except those until the last one that it names, if no later one is known.
  */
-function stateTime(
-	{ update, leaf, before, activity }: PostToWrite,
-	time: bigint,
-	isSameLife: boolean,
-): bigint | undefined {
+function stateTime({ update, before, activity }: PostToWrite, time: bigint, isSameLife: boolean): bigint | undefined {
 	if (!update.isFetched || before === undefined || !isSameLife) return time;
+	const { leaf } = update;
 	const last = leaf !== undefined && leaf === activity?.leaf?.text ? activity.leaf.at : undefined;
 	const { postedAt } = before;
 	return last !== undefined && (postedAt === undefined || last > postedAt) ? last : postedAt;
@@ -188,19 +188,19 @@ function runStart(
 type Times = Pick<HeadState, "createdAt" | "updatedAt">;
 
 /** Returns the times by which lists and watches filter: those of a record, and times of receipt where it has none. */
-function timesOf(summary: ConversationSummary, before: Times | undefined, receivedAt: bigint): Times {
+function timesOf(facts: RecordFacts, before: Times | undefined, receivedAt: bigint): Times {
 	return {
-		createdAt: microsecondsOf(summary.createdAt) ?? before?.createdAt ?? receivedAt,
-		updatedAt: microsecondsOf(summary.updatedAt) ?? receivedAt,
+		createdAt: facts.createdAt ?? before?.createdAt ?? receivedAt,
+		updatedAt: facts.updatedAt ?? receivedAt,
 	};
 }
 
-/** Returns an encoded summary with the times that its decoded form lacks. */
-function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdAt, updatedAt }: Times): Uint8Array {
-	if (summary.createdAt !== undefined && summary.updatedAt !== undefined) return encoded;
+/** Returns an encoded summary with the times that its record lacks. */
+function withTimes(encoded: Uint8Array, facts: RecordFacts, { createdAt, updatedAt }: Times): Uint8Array {
+	if (facts.createdAt !== undefined && facts.updatedAt !== undefined) return encoded;
 	const missing = create(ConversationSummarySchema, {
-		...(summary.createdAt === undefined ? { createdAt: fromMicroseconds(createdAt) } : {}),
-		...(summary.updatedAt === undefined ? { updatedAt: fromMicroseconds(updatedAt) } : {}),
+		...(facts.createdAt === undefined ? { createdAt: fromMicroseconds(createdAt) } : {}),
+		...(facts.updatedAt === undefined ? { updatedAt: fromMicroseconds(updatedAt) } : {}),
 	});
 	return concatBytes([encoded, toBinary(ConversationSummarySchema, missing)]);
 }
@@ -233,17 +233,18 @@ interface VersionToWrite extends ToWrite {
 
 /** Derives the update and the next state of a conversation from a version that state updates produced. */
 export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdate {
-	const { batch, effect, version, summary, before, sequence } = of;
+	const { batch, effect, version, before, sequence } = of;
 	const { receivedAt } = batch;
-	const status = summary.executionStatus;
+	const { facts } = version;
+	const { status } = facts;
 	const { change } =
 		before === undefined
 			? decide(undefined, { status, time: undefined, lifeBeganAt: undefined })
 			: { change: changeBetween(before.status, status) };
-	const times = timesOf(summary, before, receivedAt);
+	const times = timesOf(facts, before, receivedAt);
 	const runStartedAt = version.runStartedAt ?? runStart(before, status, version.statusAt ?? receivedAt);
 	const origin = batch.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.EVENTS;
-	const encoded = withTimes(version.summary, summary, times);
+	const encoded = withTimes(version.summary, facts, times);
 	const written = writtenOf(batch, of, runStartedAt, { change, current: true, origin, summary: encoded, ...form });
 	const { newestPosted } = before ?? {};
 	const posted = { orderTime: before?.orderTime, lifeBeganAt: before?.lifeBeganAt, postedAt: before?.postedAt };
@@ -270,6 +271,17 @@ export function stateAfterEvents(
 	effect: EventEffect,
 ): HeadState {
 	return { ...before, revision: effect.next, memberTimes: effect.memberTimes, hasUnappliedEvents: false };
+}
+
+/** Returns what the summary of a record says of it. */
+export function factsOf(summary: ConversationSummary): RecordFacts {
+	return {
+		status: summary.executionStatus,
+		createdAt: microsecondsOf(summary.createdAt),
+		updatedAt: microsecondsOf(summary.updatedAt),
+		source: summary.forkedFromConversationId,
+		parent: summary.parentConversationId,
+	};
 }
 
 /** Returns the stored form of a whole record. */

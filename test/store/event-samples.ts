@@ -104,13 +104,13 @@ export function effectOf(
 	columns: Partial<Columns> = {},
 	versions: { readonly redactionVersion?: number } = {},
 ): EventEffect {
-	const { summary } = sample({ columns });
+	const { summary, facts } = sample({ columns });
 	const { redactionVersion = 7 } = versions;
 	return {
 		expects,
 		next: expects + 1n,
 		memberTimes: `reported over ${expects}`,
-		version: { summary, record: { bytes: encoded, redactionVersion } },
+		version: { summary, facts, record: { bytes: encoded, redactionVersion } },
 	};
 }
 

@@ -19,7 +19,7 @@ import { at } from "./event-steps.ts";
 import { eventsOnly, everything, fill, ids, LONG_ID, posted, unapplied } from "./export-samples.ts";
 import { ENGINES, type Engine, TABLES } from "./exported-tables.ts";
 import { Databases, sqlOn } from "./postgres/databases.ts";
-import { append, sample } from "./samples.ts";
+import { append, learned, sample } from "./samples.ts";
 
 const silent = { error: () => undefined };
 
@@ -97,12 +97,17 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 			if (bytes === undefined || "unreadable" in bytes || summary === undefined) throw new Error("there is no update");
 			const repeated = { ...bytes, bytes: new Uint8Array(bytes.bytes) };
 			outcomes.push([
-				await store.append({ conversationId: posted, receivedAt, record: repeated, summary: new Uint8Array(summary) }),
+				await store.append({
+					conversationId: posted,
+					receivedAt,
+					record: repeated,
+					...learned(repeated.bytes, new Uint8Array(summary)),
+				}),
 				await store.append({
 					conversationId: ids[7] ?? "",
 					receivedAt: at(2_000),
 					record: { bytes: Buffer.from("new"), redactionVersion: 1 },
-					summary: new Uint8Array(summary),
+					...learned(Buffer.from("new"), new Uint8Array(summary)),
 				}),
 				await appendEvents(store, batch(eventsOnly, [event({ eventId: LONG_ID }), event({ eventId: "new" })])),
 				await appendEvents(store, batch(eventsOnly, [event({ eventId: LONG_ID })])),

@@ -3,6 +3,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import {
 	ConversationExecutionStatus,
 	ConversationExecutionStatusSchema,
+	ConversationInfoSchema,
 } from "../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
@@ -12,6 +13,8 @@ import { planEnum } from "../../src/record/plan.ts";
 import type { Condition } from "../../src/store/condition.ts";
 import type { StoredConversation } from "../../src/store/conversation-lists.ts";
 import type { AppendedUpdate, NewUpdate, StoredUpdate } from "../../src/store/entries.ts";
+import { namedEvent } from "../../src/store/gaps.ts";
+import { factsOf } from "../../src/store/head.ts";
 import { orderTime } from "../../src/store/ordering.ts";
 import type { Store } from "../../src/store/store.ts";
 
@@ -89,9 +92,19 @@ export function sample(
 		conversationId,
 		receivedAt,
 		record: { bytes, redactionVersion: update.redactionVersion ?? made },
-		summary: toBinary(ConversationSummarySchema, summaryOf(columns, conversationId)),
+		...learned(bytes, toBinary(ConversationSummarySchema, summaryOf(columns, conversationId))),
 		columns,
 	};
+}
+
+/** Returns what an append has beside a record, as the intake derives it. A record that is none names no last event. */
+export function learned(record: Uint8Array, summary: Uint8Array): Pick<NewUpdate, "summary" | "facts" | "leaf"> {
+	const facts = factsOf(fromBinary(ConversationSummarySchema, summary));
+	try {
+		return { summary, facts, leaf: namedEvent(fromBinary(ConversationInfoSchema, record).leafEventId) };
+	} catch {
+		return { summary, facts, leaf: undefined };
+	}
 }
 
 /** Returns the summary of a record that has these values. */
@@ -145,7 +158,8 @@ export async function append(
 	{ columns: _, runStartedAt: __, record, summary, ...rest }: Sample,
 	signal?: CallSignal,
 ): Promise<AppendedUpdate> {
-	const update = { ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) };
+	const own = learned(record.bytes, bytes(summary));
+	const update = { ...rest, ...own, record: { ...record, bytes: bytes(record.bytes) } };
 	return await store.append(update, signal);
 }
 

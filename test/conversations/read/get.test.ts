@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { summarize } from "../../../src/record/summary.ts";
+import { factsOf } from "../../../src/store/head.ts";
 import { record } from "../../support/fixtures.ts";
 import { format, Reading, refusal } from "./reading.ts";
 
@@ -112,6 +113,8 @@ test("a member that an older schema did not name has its place in JSON, both enc
 		receivedAt: 1n,
 		record: reading.vault.protect(older),
 		summary: toBinary(ConversationSummarySchema, summarize(older)),
+		facts: factsOf(summarize(older)),
+		leaf: undefined,
 	});
 	const request = { id: ID, sequence, secrets: "redacted" } as const;
 	const encoded = fromBinary(ConversationInfoSchema, (await reading.get.getEncoded(request)).conversation);

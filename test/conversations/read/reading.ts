@@ -98,9 +98,10 @@ export class Reading implements AsyncDisposable {
 			conversationId,
 			receivedAt,
 			summary,
+			facts,
 			record: protectedRecord,
 		} = this.#parser.fromRecord(format.fromJson(record(members)));
-		const effect = { expects: 0n, next: 1n, memberTimes: "{}", version: { summary, record: protectedRecord } };
+		const effect = { expects: 0n, next: 1n, memberTimes: "{}", version: { summary, facts, record: protectedRecord } };
 		return (await this.#append({ conversationId, receivedAt, events: [], effect })).updateSequence;
 	}
 
