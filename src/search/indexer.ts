@@ -6,7 +6,7 @@ import type { EventCondition } from "../store/condition.ts";
 import type { StoredEvent } from "../store/entries.ts";
 import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
-import { type EventWords, NO_PROGRESS } from "../store/text-index.ts";
+import { type EventWords, type IndexProgress, NO_PROGRESS } from "../store/text-index.ts";
 import { criticResultOf, eventTexts, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
@@ -17,7 +17,7 @@ import { indexWords, wordsOf } from "./tokenizer.ts";
 const INDEX_RULES = 4;
 
 /** Maximum number of events of a step while the service is busy, so that appends wait only for a short commit. */
-const FEW_EVENTS = 200;
+const FEW_EVENTS = 100;
 /** Maximum number of events of any other step. */
 const MANY_EVENTS = 500;
 /** Maximum number of bytes of the texts of a step. */
@@ -31,9 +31,9 @@ const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
-const BUSY_FACTOR = 10;
+const BUSY_FACTOR = 15;
 /** Number of waiting events from which on the indexer makes no pauses, so that search does not lag much further. */
-const MAX_WAITING = 100_000;
+const MAX_WAITING = 150_000;
 /** Milliseconds for which new events are collected. */
 const COLLECT = 300;
 /** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
@@ -70,9 +70,10 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 			onError(error);
 			return 0;
 		});
-		const pauses = isBusy() && waiting < MAX_WAITING;
-		if (waiting > 0) await wait(pauses ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
-		else {
+		if (waiting > 0) {
+			const pauses = isBusy() && waiting < MAX_WAITING;
+			if (pauses) await wait((performance.now() - began) * BUSY_FACTOR, signal);
+		} else {
 			const over = new AbortController();
 			await Promise.race([woken, wait(INTERVAL, over.signal)]);
 			over.abort();
@@ -83,11 +84,17 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(onError);
 }
 
-/** Words of events. */
-interface Page {
-	readonly indexed: EventWords[];
+interface Found {
+	readonly events: readonly StoredEvent[];
 	/** The sequence through which all events with texts were read. */
 	readonly through: bigint;
+}
+
+/** Words of events. */
+interface Page extends Pick<Found, "through"> {
+	readonly indexed: readonly EventWords[];
+	/** The events after those; undefined if there are none. */
+	readonly next: Promise<Found> | undefined;
 }
 
 /** Writes the index, step by step. */
@@ -96,7 +103,9 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	/** The events after those whose words are being written. */
+	/** What the last step wrote, if there was more to do: another process can let the index begin anew. */
+	#progress: IndexProgress | undefined;
+	/** The words after those that are being written. */
 	#ahead: { readonly after: bigint; readonly page: Promise<Page> } | undefined;
 
 	constructor(options: IndexedStore) {
@@ -126,7 +135,8 @@ export class TextIndexer {
 		const { store } = this.#options;
 		// One write for several steps.
 		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return 0;
-		const progress = await store.readIndexProgress();
+		const progress = this.#progress ?? (await store.readIndexProgress());
+		this.#progress = undefined;
 		// A newer release writes the index by its own rules.
 		if (progress.version > INDEX_RULES) return 0;
 		if (progress.version < INDEX_RULES) {
@@ -134,36 +144,38 @@ export class TextIndexer {
 			await store.writeIndexStep({ expects: progress, next, events: [] });
 			return 1;
 		}
-		const { indexed, through, newest } = await this.#events(progress.events, limit);
-		if (through === progress.events) return 0;
+		const { newest } = await store.events.range();
+		if (newest <= progress.events) return 0;
+		const { indexed, through } = await this.#next(progress.events, newest, limit);
 		const next = { ...progress, events: through };
 		const isWritten = await store.writeIndexStep({ expects: progress, next, events: indexed });
-		return isWritten ? Number(newest - through) : 1;
+		if (!isWritten) return 1;
+		this.#progress = next;
+		return Number(newest - through);
 	}
 
-	/** Returns the words of the next events, and begins to read those after them. */
-	async #events(after: bigint, limit: number): Promise<Page & { readonly newest: bigint }> {
-		const { newest } = await this.#options.store.events.range();
-		if (newest <= after) return { indexed: [], through: after, newest };
+	/** Returns the words of the next events, and begins to take those after them. */
+	async #next(after: bigint, newest: bigint, limit: number): Promise<Page> {
 		const ahead = this.#ahead?.after === after ? this.#ahead.page : undefined;
 		// Before the wait, so that a step after a failure reads anew.
 		this.#ahead = undefined;
-		const page = await (ahead ?? this.#page(after, newest, limit));
-		if (page.through < newest) {
-			this.#ahead = { after: page.through, page: this.#page(page.through, newest, limit) };
-			// The next step gets the error.
-			this.#ahead.page.catch(() => undefined);
-		}
-		return { ...page, newest };
+		const page = await (ahead ?? this.#page(newest, limit, this.#list(after, newest, limit)));
+		const { through, next } = page;
+		if (through < newest)
+			this.#ahead = { after: through, page: this.#page(newest, limit, next ?? this.#list(through, newest, limit)) };
+		// The next step gets the error.
+		this.#ahead?.page.catch(() => undefined);
+		return page;
 	}
 
-	/** Reads the words of events after a sequence, up to another one. */
-	async #page(after: bigint, newest: bigint, limit: number): Promise<Page> {
-		const query = { after, before: newest + 1n, conditions: CONDITIONS, limit, maxBytes: MAX_BYTES };
-		const found = await this.#options.store.events.list(query);
+	/** Returns the words of events, and begins to read the next ones up to a sequence. */
+	async #page(newest: bigint, limit: number, found: Promise<Found>): Promise<Page> {
+		const { events, through } = await found;
+		const next = through < newest ? this.#list(through, newest, limit) : undefined;
+		next?.catch(() => undefined);
 		const indexed: EventWords[] = [];
 		let since = performance.now();
-		for (const event of found) {
+		for (const event of events) {
 			const { words, criticResult } = this.#read(event);
 			const { conversationId, sequence } = event;
 			if (words !== "" || criticResult !== undefined) indexed.push({ conversationId, sequence, words, criticResult });
@@ -172,7 +184,13 @@ export class TextIndexer {
 			await setImmediate();
 			since = performance.now();
 		}
-		return { indexed, through: found.at(-1)?.sequence ?? newest };
+		return { indexed, through, next };
+	}
+
+	async #list(after: bigint, newest: bigint, limit: number): Promise<Found> {
+		const query = { after, before: newest + 1n, conditions: CONDITIONS, limit, maxBytes: MAX_BYTES };
+		const events = await this.#options.store.events.list(query);
+		return { events, through: events.at(-1)?.sequence ?? newest };
 	}
 
 	#read({ conversationId, event }: StoredEvent): Pick<EventWords, "words" | "criticResult"> {

@@ -123,15 +123,11 @@ class GroupPlanner {
 		const refusal = ownerRefusal(poster, ownershipOf(known));
 		if (refusal !== undefined) return refusal;
 		const erasure = known.state === undefined ? known.erasure : undefined;
-		if (!isPost) {
-			// Nothing of an erased conversation is stored.
-			if (erasure !== undefined) return ERASED_EVENTS;
-			this.#addSender(conversationId, known, poster);
-			return await this.#addEvents(request, known);
-		}
-		if (erasure !== undefined && isOfErased(erasure, request.update.facts.createdAt)) return erasedPost(erasure);
+		// Nothing of an erased conversation is stored, but for records of a later life.
+		if (erasure !== undefined && !isPost) return ERASED_EVENTS;
+		if (isPost && erasure && isOfErased(erasure, request.update.facts.createdAt)) return erasedPost(erasure);
 		this.#addSender(conversationId, known, poster);
-		return await this.#post(request, known);
+		return await (isPost ? this.#post(request, known) : this.#addEvents(request, known));
 	}
 
 	/**

@@ -235,16 +235,15 @@ interface VersionToWrite extends ToWrite {
 export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdate {
 	const { batch, effect, version, before, sequence } = of;
 	const { receivedAt } = batch;
-	const { facts } = version;
-	const { status } = facts;
+	const { status } = version.facts;
 	const { change } =
 		before === undefined
 			? decide(undefined, { status, time: undefined, lifeBeganAt: undefined })
 			: { change: changeBetween(before.status, status) };
-	const times = timesOf(facts, before, receivedAt);
+	const times = timesOf(version.facts, before, receivedAt);
 	const runStartedAt = version.runStartedAt ?? runStart(before, status, version.statusAt ?? receivedAt);
 	const origin = batch.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.EVENTS;
-	const encoded = withTimes(version.summary, facts, times);
+	const encoded = withTimes(version.summary, version.facts, times);
 	const written = writtenOf(batch, of, runStartedAt, { change, current: true, origin, summary: encoded, ...form });
 	const { newestPosted } = before ?? {};
 	const posted = { orderTime: before?.orderTime, lifeBeganAt: before?.lifeBeganAt, postedAt: before?.postedAt };

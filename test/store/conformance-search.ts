@@ -314,9 +314,9 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			};
 			const failing = { events: { ...events, list }, claim, readIndexProgress, writeIndexStep };
 			const indexer = new TextIndexer({ store: failing, format });
-			expect(await indexer.step()).toBe(201);
-			await expect(indexer.step()).rejects.toThrow("the database is away");
-			expect([await indexer.step(), await indexer.step(), await indexer.step()]).toEqual([1, 0, 0]);
+			expect(await indexer.step(200)).toBe(201);
+			await expect(indexer.step(200)).rejects.toThrow("the database is away");
+			expect([await indexer.step(200), await indexer.step(200), await indexer.step(200)]).toEqual([1, 0, 0]);
 			await indexer.release();
 			expect((await readIndexProgress()).events).toBe((await events.range()).newest);
 		});
@@ -328,12 +328,27 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await appendEvents(store, batch(id(0), texts));
 			await appendEvents(store, batch(id(0), [stateUpdate()]));
 			const indexer = indexerOf(store);
-			await indexer.step();
-			expect(await indexer.step()).toBe(1);
+			await indexer.step(200);
+			expect(await indexer.step(200)).toBe(1);
 			const late = await say(store, 0, 2, "late");
-			while (await indexer.step());
+			while (await indexer.step(200));
 			await indexer.release();
 			expect(await findAll(store, { query: "late" })).toEqual([[id(0), [String(late)]]]);
+		});
+
+		it("begins anew when the index is reset while events wait", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "the title");
+			const first = await say(store, 0, 2, "begin");
+			const texts = Array.from({ length: 400 }, () => event({ text: message("early") }));
+			await appendEvents(store, batch(id(0), texts));
+			const indexer = indexerOf(store);
+			while ((await indexer.step(200)) > 300);
+			await store.resetIndex();
+			expect(await indexer.step(200)).toBe(1);
+			while (await indexer.step(200));
+			await indexer.release();
+			expect(await findAll(store, { query: "begin" })).toEqual([[id(0), [String(first)]]]);
 		});
 
 		it("has the same order after the index was written anew, whenever and in whatever order things arrived", async () => {
