@@ -84,6 +84,7 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(onError);
 }
 
+/** Events that were read. */
 interface Found {
 	readonly events: readonly StoredEvent[];
 	/** The sequence through which all events with texts were read. */
@@ -103,7 +104,7 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	/** What the last step wrote, if there was more to do: another process can let the index begin anew. */
+	/** What the last step wrote, while there is more to do. Otherwise it is read: another process can let the index begin anew. */
 	#progress: IndexProgress | undefined;
 	/** The words after those that are being written. */
 	#ahead: { readonly after: bigint; readonly page: Promise<Page> } | undefined;
@@ -150,7 +151,7 @@ export class TextIndexer {
 		const next = { ...progress, events: through };
 		const isWritten = await store.writeIndexStep({ expects: progress, next, events: indexed });
 		if (!isWritten) return 1;
-		this.#progress = next;
+		if (through < newest) this.#progress = next;
 		return Number(newest - through);
 	}
 
