@@ -228,6 +228,20 @@ export function countConformance(open: () => Promise<Store>, factor: number): vo
 				[hourOf(start + BigInt(hour) * second), 1n],
 			]);
 		});
+
+		it("counts the calls of a conversation with more entries than a step takes", async () => {
+			await using store = await open();
+			const columns = { status: "idle", agentKind: "Agent", model: "a", tags: {}, isFork: false } as const;
+			for (let n = 1; n <= 600; n++) {
+				const calls = n < 100 ? 1 : n < 550 ? 2 : 3;
+				await perform(store, { kind: "post", conversation: 0, poster: 0, columns: { ...columns, calls } }, n);
+			}
+			const range = await store.getUsageRange();
+			if (range === undefined) throw new Error("there is no usage");
+			const groups: UsageGroup[] = [{ kind: "conversation" }];
+			const { rows } = await store.reportUsage({ periods: [range], groups, conditions: [], top: 0, limit: 100 });
+			expect(rows.map(({ group, amounts }) => [group[0], amounts.calls])).toEqual([[id(0), 3n]]);
+		});
 	});
 
 	describe("sums of usage", () => {

@@ -142,18 +142,14 @@ export class WaitingConversations {
 		if (this.#position === undefined || this.#count >= MAX_WAITING) return;
 		if (updates[0]?.sequence === this.#read.updates + 1n) {
 			for (const { conversationId, sequence, current } of updates)
-				this.#of(conversationId).updates.push({ sequence, isCurrent: current });
+				entriesOf(this.#entries, conversationId).updates.push({ sequence, isCurrent: current });
 			this.#advance("updates", updates);
 		}
 		if (events[0]?.sequence === this.#read.events + 1n) {
 			for (const { conversationId, event } of events)
-				addEvent(this.#of(conversationId), event.llmResponseId, event.happenedAt);
+				addEvent(entriesOf(this.#entries, conversationId), event.llmResponseId, event.happenedAt);
 			this.#advance("events", events);
 		}
-	}
-
-	#of(conversationId: string): Entries {
-		return entriesOf(this.#entries, conversationId);
 	}
 
 	#advance(log: LogTable, entries: readonly EntryOf[]): void {
@@ -166,10 +162,14 @@ export class WaitingConversations {
 		return this.#entries.size;
 	}
 
-	/** Takes some conversations. */
+	/** Takes some conversations, of each at most {@link MAX_ENTRIES} updates: a step reads them all. */
 	take(number: number): ReadonlyMap<string, Entries> {
 		const taken = new Map([...this.#entries.entries().take(number)]);
-		for (const id of taken.keys()) this.#entries.delete(id);
+		for (const [id, { updates }] of taken) {
+			this.#entries.delete(id);
+			const later = updates.splice(MAX_ENTRIES);
+			if (later.length > 0) this.#entries.set(id, { updates: later, responses: [], hasEvents: false });
+		}
 		return taken;
 	}
 
