@@ -123,11 +123,11 @@ export class RecordUpdater {
 			return { next: newRevision(), memberTimes: formatMemberTimes({}), version: undefined, refused: [] };
 		const base = this.#vault.protect(first.record);
 		const applied = this.#applyTo(conversationId, this.#open(base.bytes, first.reportTimes), opened, false);
-		const shown = applied.version ?? summaryOf(first.record);
+		const { summary, facts } = applied.version ?? summaryOf(first.record);
 		const { record: delta, runStartedAt } = applied.version ?? {};
 		const record = delta === undefined ? base : mergeProtected(base, delta, mergeRecord);
 		const statusAt = applied.version?.statusAt ?? first.reportTimes.events.execution_status;
-		return { ...applied, version: { summary: shown.summary, facts: shown.facts, record, statusAt, runStartedAt } };
+		return { ...applied, version: { summary, facts, record, statusAt, runStartedAt } };
 	}
 
 	/** Opens a protected record, of which only those members are decoded that are needed. */

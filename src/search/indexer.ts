@@ -16,9 +16,9 @@ import { indexWords, wordsOf } from "./tokenizer.ts";
  */
 const INDEX_RULES = 4;
 
-/** Maximum number of events of a step while the service is busy, so that appends wait only for a short commit. */
+/** Maximum number of events that are read together while the service is busy, so that appends wait only for a short commit. */
 const FEW_EVENTS = 100;
-/** Maximum number of events of any other step. */
+/** Maximum number of events that are read together at other times. */
 const MANY_EVENTS = 500;
 /** Maximum number of bytes of the texts of a step. */
 const MAX_BYTES = 2 ** 20;
@@ -94,7 +94,7 @@ interface Found {
 /** Words of events. */
 interface Page extends Pick<Found, "through"> {
 	readonly indexed: readonly EventWords[];
-	/** The events after those; undefined if there are none. */
+	/** The events after those; undefined if there were none when they were read. */
 	readonly next: Promise<Found> | undefined;
 }
 
@@ -104,7 +104,7 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	/** What the last step wrote, while there is more to do. Otherwise it is read: another process can let the index begin anew. */
+	/** The progress that the last step wrote, while there is more to do. Another process can let the index begin anew. */
 	#progress: IndexProgress | undefined;
 	/** The words after those that are being written. */
 	#ahead: { readonly after: bigint; readonly page: Promise<Page> } | undefined;
@@ -134,10 +134,11 @@ export class TextIndexer {
 	 */
 	async step(limit = FEW_EVENTS): Promise<number> {
 		const { store } = this.#options;
+		const kept = this.#progress;
+		this.#progress = undefined;
 		// One write for several steps.
 		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return 0;
-		const progress = this.#progress ?? (await store.readIndexProgress());
-		this.#progress = undefined;
+		const progress = kept ?? (await store.readIndexProgress());
 		// A newer release writes the index by its own rules.
 		if (progress.version > INDEX_RULES) return 0;
 		if (progress.version < INDEX_RULES) {

@@ -7,15 +7,15 @@ import type { StoredRecord, Unreadable } from "./values.ts";
 /** Updates and events: what is appended, what is kept of it, and what reads ask for. */
 
 /**
- * What a record says that decides what its update changes, so that nothing has to be decoded for it. Undefined for what the record
- * does not have.
+ * The parts of a summary from which an update is planned, so that the plan need not decode the summary. A time or an id is
+ * undefined if the record has none.
  */
 export interface RecordFacts {
 	readonly status: ConversationExecutionStatus;
 	/** Times in microseconds since the Unix epoch. */
 	readonly createdAt: bigint | undefined;
 	readonly updatedAt: bigint | undefined;
-	/** The conversation of which it is a fork. */
+	/** Id of the conversation of which it is a fork. */
 	readonly source: string | undefined;
 	readonly parent: string | undefined;
 }
