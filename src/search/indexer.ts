@@ -30,7 +30,7 @@ const MAX_WORD_BYTES = 1_000_000;
 const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
-/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
+/** Pause after a step as a multiple of its duration, while the service is busy, so that the machine is left to the ingest. */
 const BUSY_FACTOR = 15;
 /** Number of waiting events from which on the indexer makes no pauses, so that search does not lag much further. */
 const MAX_WAITING = 150_000;
@@ -72,7 +72,7 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 		});
 		if (waiting > 0) {
 			const pauses = isBusy() && waiting < MAX_WAITING;
-			if (pauses) await wait((performance.now() - began) * BUSY_FACTOR, signal);
+			if (pauses) await wait(Math.min((performance.now() - began) * BUSY_FACTOR, CLAIM / 3), signal);
 		} else {
 			const over = new AbortController();
 			await Promise.race([woken, wait(INTERVAL, over.signal)]);
