@@ -114,10 +114,18 @@ export class PostgresServer implements AsyncDisposable {
 		await this.#end(() => this.#process?.kill(mode === "fast" ? "SIGINT" : "SIGQUIT"));
 	}
 
-	/** Kills all processes of the server, as a failure of its machine would. */
+	/**
+	 * Kills all processes of the server, as a failure of its machine would. The postmaster is stopped first and killed
+	 * last: when it ends, commits no longer wait for the synchronous standby, and a session that still lives can read what
+	 * the standby lacks.
+	 */
 	async kill(): Promise<void> {
 		await this.#end(() => {
-			for (const pid of [this.#process?.pid, ...this.#children()]) if (pid !== undefined) killHard(pid);
+			const postmaster = this.#process?.pid;
+			if (postmaster === undefined) return;
+			signal(postmaster, "SIGSTOP");
+			for (const pid of this.#children()) signal(pid, "SIGKILL");
+			signal(postmaster, "SIGKILL");
 		});
 	}
 
@@ -265,9 +273,9 @@ function endWithTests(server: ChildProcess): void {
 	server.once("close", () => guard.kill("SIGKILL"));
 }
 
-function killHard(pid: number): void {
+function signal(pid: number, name: "SIGSTOP" | "SIGKILL"): void {
 	try {
-		process.kill(pid, "SIGKILL");
+		process.kill(pid, name);
 	} catch (error) {
 		// The process has already ended.
 		if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
