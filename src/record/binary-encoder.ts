@@ -1,5 +1,6 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, StructSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { compile } from "./compile.ts";
 import { toValue } from "./json/json-form.ts";
 import { isFields, isJsonObject } from "./json/json-value.ts";
 
@@ -53,26 +54,16 @@ class EncoderBuilder {
 
 	message(desc: DescMessage): Write {
 		return deriveOnce(this.#writes, desc.typeName, () => {
-			const fields = desc.fields
-				.toSorted((a, b) => b.number - a.number)
-				.map((field) => ({
-					property: field.localName,
-					oneof: field.oneof?.localName,
-					isZero: zeroTest(field),
-					write: this.#contents(field),
-				}));
-			return (writer, message) => {
-				if (!isFields(message)) return;
-				for (const { property, oneof, isZero, write } of fields) {
-					if (oneof === undefined) {
-						const value = message[property];
-						if (value !== undefined && !isZero?.(value)) write(writer, value);
-					} else {
-						const selected = message[oneof];
-						if (isFields(selected) && selected.case === property) write(writer, selected.value);
-					}
-				}
-			};
+			const fields = desc.fields.toSorted((a, b) => b.number - a.number);
+			const lines = fields.map((field, index) => {
+				const { localName, oneof } = field;
+				const holder = JSON.stringify((oneof ?? field).localName);
+				return oneof === undefined
+					? `value = message[${holder}]; if (value !== undefined${testOf(field)}) writes[${index}](writer, value);`
+					: `value = message[${holder}]; if (value?.case === ${JSON.stringify(localName)}) writes[${index}](writer, value.value);`;
+			});
+			const writes = fields.map((field) => this.#contents(field));
+			return compile({ writes, isZero }, `(writer, message) => { let value; ${lines.join(" ")} }`);
 		});
 	}
 
@@ -154,12 +145,15 @@ class EncoderBuilder {
 	}
 }
 
-/** With implicit presence a zero value is unset, as in protobuf-es. */
-function zeroTest(field: DescField): ((value: unknown) => boolean) | undefined {
-	if (field.fieldKind !== "scalar" && field.fieldKind !== "enum") return undefined;
-	if (field.presence !== FeatureSet_FieldPresence.IMPLICIT) return undefined;
+/** Returns the further test of whether a field is set. With implicit presence a zero value is unset, as in protobuf-es. */
+function testOf(field: DescField): string {
+	const isScalar = field.fieldKind === "scalar" || field.fieldKind === "enum";
+	return isScalar && field.presence === FeatureSet_FieldPresence.IMPLICIT ? " && !isZero(value)" : "";
+}
+
+function isZero(value: unknown): boolean {
 	// -0 is not the zero value.
-	return (value) => value === "" || value === false || value === 0n || Object.is(value, 0);
+	return value === "" || value === false || value === 0n || Object.is(value, 0);
 }
 
 function tagOf(number: number, wireType: number): number {

@@ -40,7 +40,8 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	const text = body.toString(isAscii(body) ? "latin1" : "utf8", start);
 	const json = parseText(text);
 	const mayHaveSurrogates = body.includes("\\ud") || body.includes("\\uD");
-	const parsed = checkJson(json, mayHaveSurrogates);
+	// Userinfo has an at sign. In a name that is written with an escape it is found when the text is parsed again.
+	const parsed = checkJson(json, mayHaveSurrogates, body.includes("@"));
 	return parsed.size.large || hasEscapedName(text) ? checkJson(parseLossless(text), mayHaveSurrogates) : parsed;
 }
 
@@ -54,11 +55,12 @@ export function readExactJson(text: string): ExactJson {
  * Checks a JSON value against the limits, and redacts passwords and tokens of URLs in member names. A name cannot be
  * encrypted, because it is part of the places of other secrets.
  *
+ * @param mayHaveUserinfo whether there can be such a name
  * @throws ServiceError `invalid_record` when it has more than {@link MAX_VALUES} elements and members, or more than
  *   {@link MAX_RECORD_DEPTH} levels
  */
-export function checkJson(json: ExactJson, mayHaveSurrogates: boolean): ParsedJson {
-	const size = measure(json);
+export function checkJson(json: ExactJson, mayHaveSurrogates: boolean, mayHaveUserinfo = true): ParsedJson {
+	const size = measure(json, mayHaveUserinfo);
 	if (size.depth > MAX_RECORD_DEPTH)
 		throw refused("value_error", `Value error, nested more than ${MAX_RECORD_DEPTH} levels deep`);
 	if (size.values > MAX_VALUES) throw tooManyValues();

@@ -1,6 +1,7 @@
 import { isMessage, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
 import { NullValue, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import { compile } from "../compile.ts";
 import {
 	aliasInUse,
 	armOf,
@@ -176,6 +177,8 @@ class Decoder {
 	}
 
 	message(plan: MessagePlan, json: ExactJson): unknown {
+		if (plan.form === "object")
+			return isJsonObject(json) ? makers.getOrInsertComputed(plan, makerOf)(this, json) : undefined;
 		const message: MessageFields = { $typeName: plan.desc.typeName };
 		switch (plan.form) {
 			case "union": {
@@ -192,26 +195,13 @@ class Decoder {
 			case "bare": {
 				const field = onlyField(plan);
 				message[field.property] = this.#collection(field, json);
-				break;
-			}
-			case "object": {
-				if (!isJsonObject(json)) return undefined;
-				const tag = plan.discriminator?.name;
-				let named = tag !== undefined && json[tag] !== undefined && !plan.members.has(tag) ? 1 : 0;
-				for (const field of plan.fields) {
-					const member = json[field.name];
-					if (member !== undefined) named += 1;
-					message[field.property] = this.#field(field, member, json);
-				}
-				// Usually a field takes each member.
-				if (Object.keys(json).length !== named) this.#keepUnnamed(plan, json);
 			}
 		}
 		return message;
 	}
 
 	/** @param member the member of `json` that has the name of the field */
-	#field(field: FieldPlan, member: ExactJson | undefined, json: ExactJsonObject): unknown {
+	field(field: FieldPlan, member: ExactJson | undefined, json: ExactJsonObject): unknown {
 		const { name, aliases, shape, default: preset, value: plan } = field;
 		let value = member;
 		if (aliases.length > 0 && (value === undefined || value === null)) {
@@ -268,7 +258,7 @@ class Decoder {
 		}
 	}
 
-	#keepUnnamed(plan: PlainPlan, json: ExactJsonObject): void {
+	keepUnnamed(plan: PlainPlan, json: ExactJsonObject): void {
 		// Object.keys instead of for...in: V8 drops its cache for for...in at each garbage collection of the whole heap.
 		for (const name of Object.keys(json)) {
 			const field = plan.members.get(name);
@@ -276,6 +266,29 @@ class Decoder {
 			this.unnamed[toPointer([...this.#path, name])] = toValue(json[name] ?? null);
 		}
 	}
+}
+
+type Maker = (decoder: Decoder, json: ExactJsonObject) => object;
+
+/** What makes the messages of objects, by their plans. */
+const makers = new WeakMap<PlainPlan, Maker>();
+
+function makerOf(plan: PlainPlan): Maker {
+	const { desc, fields, members, discriminator: { name: tag } = {} } = plan;
+	const memberAt = (name: string) => `json[${JSON.stringify(name)}]`;
+	const named = [...(tag === undefined || members.has(tag) ? [] : [tag]), ...fields.map(({ name }) => name)];
+	const properties = fields.map(
+		({ property, name }, index) => `${property}: decoder.field(fields[${index}], ${memberAt(name)}, json)`,
+	);
+	// Usually a field takes each member.
+	return compile(
+		{ plan, fields },
+		`(decoder, json) => {
+			const named = ${named.map((name) => `(${memberAt(name)} !== undefined)`).join(" + ")};
+			if (Object.keys(json).length !== named) decoder.keepUnnamed(plan, json);
+			return { $typeName: ${JSON.stringify(desc.typeName)}, ${properties.join()} };
+		}`,
+	);
 }
 
 /** Whether a field takes its value from the member `name`. */

@@ -116,8 +116,10 @@ export interface JsonSize {
 /**
  * Measures a JSON value. Not recursive, so that no depth overflows the stack. Stops when {@link MAX_VALUES} or
  * {@link MAX_RECORD_DEPTH} is exceeded, and returns the sizes found until then.
+ *
+ * @param mayHaveUserinfo whether names are searched for URLs with a password or a token
  */
-export function measure(json: ExactJson): JsonSize {
+export function measure(json: ExactJson, mayHaveUserinfo = true): JsonSize {
 	let depth = 0;
 	let values = 0;
 	let finite = true;
@@ -139,15 +141,10 @@ export function measure(json: ExactJson): JsonSize {
 		next = [];
 		for (const container of level) {
 			if (values > MAX_VALUES) break;
-			if (Array.isArray(container)) {
-				values += container.length;
-				for (const item of container) visit(item);
-			} else if (isJsonObject(container))
-				for (const name in container) {
-					values++;
-					userinfoInNames ||= hasUserinfo(name);
-					visit(container[name]);
-				}
+			const items = Array.isArray(container) ? container : Object.values(container);
+			values += items.length;
+			for (const item of items) visit(item);
+			if (mayHaveUserinfo && items !== container) userinfoInNames ||= Object.keys(container).some(hasUserinfo);
 		}
 	}
 	return { depth, values, finite, large, userinfoInNames };

@@ -80,6 +80,7 @@ export function deriveSecretWalk(plan: MessagePlan, visitsSecrets = true): Recor
 		const contexts = new Map<string, SecretContext>();
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
 			const { kind } = value;
+			if (kind.case === "nullValue" || kind.case === "boolValue") continue;
 			const json = kind.case === "structValue" || kind.case === "listValue" ? fromValue(value) : kind.value;
 			const name = lastToken(pointer);
 			const path = parsePointer(pointer) ?? [pointer];
