@@ -3,6 +3,7 @@ import { writeCriticResults } from "./scores.ts";
 import { allOf, type Session, type Sql, sql } from "./session.ts";
 import {
 	type DocumentQuery,
+	type EventWords,
 	type FoundDocument,
 	type IndexProgress,
 	type IndexStep,
@@ -27,21 +28,26 @@ async function writeIndexStep(session: Session, { expects, next, events }: Index
 		...[next, expects].flatMap(({ version, events }) => [version, events]),
 	);
 	if (moved.length === 0) return false;
-	const eventOf = new Map(events.map((event) => [event.sequence, event]));
 	// A removal of these events waits for the locks, and then removes the words too.
 	await session.lock([...new Set(events.map(({ conversationId }) => conversationId))]);
-	const rows = await all(
-		`SELECT event_id, sequence, owner, received_at FROM ${dialect.schema}events WHERE ${isAmong("sequence")}`,
-		[...eventOf.keys()],
-	);
-	const found = rows.flatMap((row) => {
-		const event = eventOf.get(bigint(row.sequence));
-		return event === undefined ? [] : [{ row, event }];
-	});
-	await session.writeWords(found.map(({ event }) => event));
-	const results = found.flatMap(({ row, event: { criticResult, ...event } }) => {
-		const [eventId, owner] = [text(row.event_id), nullable(text, row.owner) ?? ""];
-		return criticResult ? [{ ...event, eventId, owner, givenAt: bigint(row.received_at), ...criticResult }] : [];
+	const select = (columns: string, of: readonly EventWords[]) =>
+		all(
+			`SELECT ${columns} FROM ${dialect.schema}events WHERE ${isAmong("sequence")}`,
+			of.map(({ sequence }) => sequence),
+		);
+	const stored = new Set((await select("sequence", events)).map(({ sequence }) => bigint(sequence)));
+	await session.writeWords(events.filter(({ sequence }) => stored.has(sequence)));
+	const ofCritics = events.filter(({ criticResult }) => criticResult !== undefined);
+	const resultOf = new Map(ofCritics.map(({ sequence, criticResult }) => [sequence, criticResult]));
+	const columns = "conversation_id, sequence, event_id, owner, received_at";
+	const rows = ofCritics.length === 0 ? [] : await select(columns, ofCritics);
+	const results = rows.flatMap((row) => {
+		const result = resultOf.get(bigint(row.sequence));
+		const [conversationId, eventId] = [text(row.conversation_id), text(row.event_id)];
+		const owner = nullable(text, row.owner) ?? "";
+		return result === undefined
+			? []
+			: [{ conversationId, eventId, owner, givenAt: bigint(row.received_at), ...result }];
 	});
 	await writeCriticResults(session, results);
 	return true;

@@ -48,7 +48,7 @@ export function parseExactJson(body: Buffer): ParsedJson {
 /** Parses a JSON text as {@link parseExactJson} does, but without limits: for texts that were checked before. */
 export function readExactJson(text: string): ExactJson {
 	const json = parseText(text);
-	return measure(json).large || hasEscapedName(text) ? parseLossless(text) : json;
+	return measure(json, false).large || hasEscapedName(text) ? parseLossless(text) : json;
 }
 
 /**
