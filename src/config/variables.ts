@@ -51,99 +51,86 @@ interface VariableText {
 const texts = z.registry<VariableText>();
 
 /** What is written down of a variable: without a default there is none, without an example the default is one. */
-type Written = Pick<VariableText, "meaning" | "mask"> & Partial<Pick<VariableText, "default" | "example">>;
+interface Written<T> extends Partial<Omit<VariableText, "meaning">> {
+	readonly parse: Parse<T>;
+}
 
-function variable<T>({ parse, default: fallback = "", ...text }: Written & { readonly parse: Parse<T> }) {
+function variable<T>(meaning: string, { parse, default: fallback = "", ...text }: Written<T>) {
 	return z
 		.string()
 		.optional()
 		.transform((raw, context): T => {
 			return parse(raw?.trim() || fallback, (message) => context.addIssue({ code: "custom", message }));
 		})
-		.register(texts, { example: fallback, ...text, default: fallback });
+		.register(texts, { meaning, example: fallback, ...text, default: fallback });
 }
 
-const textVariable = (meaning: string, example: string) => variable({ meaning, example, parse: (value) => value });
+const textVariable = (meaning: string, example: string) => variable(meaning, { example, parse: (value) => value });
 
 const secretVariable = (meaning: string, example: string) =>
-	variable({ meaning, example, mask: () => MASK, parse: secretOf });
+	variable(meaning, { example, mask: () => MASK, parse: secretOf });
 
 /** A variable whose example is the other value than the default if that is `off`. */
 const switchVariable = (meaning: string, fallback: "on" | "off") =>
-	variable({ meaning: `\`on\` or \`off\`: ${meaning}`, default: fallback, example: "on", parse: parseSwitch });
+	variable(`\`on\` or \`off\`: ${meaning}`, { default: fallback, example: "on", parse: parseSwitch });
+
+/** Masks each of comma-separated entries. */
+function maskEach(mask: (entry: string) => string): (text: string) => string {
+	return (text) => splitList(text).map(mask).join();
+}
 
 /** Masks the values of comma-separated entries `name=value`. */
-function maskValues(text: string): string {
-	return splitList(text)
-		.map((entry) => entry.replace(/=.*/, `=${MASK}`))
-		.join();
-}
+const maskValues = maskEach((entry) => entry.replace(/=.*/, `=${MASK}`));
 
 /** The variables of the service. Parsing, the command `config`, `--help` and docs/configuration.md follow from it. */
 export const environment = z.object({
-	HTTP_ADDRESS: variable({
-		meaning:
-			"`host:port` of the listener for the webhooks, JSON reads, Connect and gRPC-Web. An IPv6 host is written in brackets; port 0 selects any free port",
-		default: "127.0.0.1:8080",
-		example: "127.0.0.1:8080 or [::1]:8080",
-		parse: parseAddress,
-	}),
-	GRPC_ADDRESS: variable({
-		meaning: "`host:port` of the listener for gRPC",
+	HTTP_ADDRESS: variable(
+		"`host:port` of the listener for the webhooks, JSON reads, Connect and gRPC-Web. An IPv6 host is written in brackets; port 0 selects any free port",
+		{ default: "127.0.0.1:8080", example: "127.0.0.1:8080 or [::1]:8080", parse: parseAddress },
+	),
+	GRPC_ADDRESS: variable("`host:port` of the listener for gRPC", {
 		default: "127.0.0.1:50051",
 		example: "127.0.0.1:50051 or [::1]:50051",
 		parse: parseAddress,
 	}),
-	DATABASE_URL: variable({
-		meaning:
-			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database` (see docs/postgres.md)",
-		default: "sqlite:data/conversations.db",
-		mask: (text) => maskPostgresUrl(text, MASK),
-		parse: parseDatabaseUrl,
-	}),
+	DATABASE_URL: variable(
+		"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database` (see docs/postgres.md)",
+		{ default: "sqlite:data/conversations.db", mask: (text) => maskPostgresUrl(text, MASK), parse: parseDatabaseUrl },
+	),
 	PGPASSWORD: secretVariable("password for PostgreSQL if `DATABASE_URL` contains none", "<password>"),
-	POSTGRES_CONNECTIONS: variable({
-		meaning:
-			"maximum number of connections in the PostgreSQL connection pool; one more connection listens for notifications",
-		default: "8",
-		parse: parseInteger(1000),
-	}),
-	POSTGRES_STATEMENT_TIMEOUT: variable({
-		meaning: "maximum duration of a statement in PostgreSQL, in seconds; it waits for a lock for at most half of it",
-		default: "10",
-		parse: parseInteger(3600),
-	}),
+	POSTGRES_CONNECTIONS: variable(
+		"maximum number of connections in the PostgreSQL connection pool; one more connection listens for notifications",
+		{ default: "8", parse: parseInteger(1000) },
+	),
+	POSTGRES_STATEMENT_TIMEOUT: variable(
+		"maximum duration of a statement in PostgreSQL, in seconds; it waits for a lock for at most half of it",
+		{ default: "10", parse: parseInteger(3600) },
+	),
 	POSTGRES_NOTIFY: switchVariable(
 		"whether replicas notify each other of updates with `NOTIFY`. Behind a connection pooler in transaction mode it must be `off`: watchers then receive updates within a second, and prepared statements are not reused",
 		"on",
 	),
-	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`, \`pause\`, \`score\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+score+metrics+keys\``,
-		example: "<name>:<key>,<name>:<key>:read+secrets",
-		mask: (text) =>
-			splitList(text)
-				.map((entry) => entry.split(":").with(1, MASK).join(":"))
-				.join(","),
-		parse: parseAccessKeys,
-	}),
-	MAX_BODY_BYTES: variable({
-		meaning: "maximum size of a request body or message in bytes, after decompression",
+	ACCESS_KEYS: variable(
+		`comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`, \`pause\`, \`score\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+score+metrics+keys\``,
+		{
+			example: "<name>:<key>,<name>:<key>:read+secrets",
+			mask: maskEach((entry) => entry.split(":").with(1, MASK).join(":")),
+			parse: parseAccessKeys,
+		},
+	),
+	MAX_BODY_BYTES: variable("maximum size of a request body or message in bytes, after decompression", {
 		default: "16777216",
 		// The body becomes one string, so the maximum length of a string limits it.
 		parse: parseInteger(constants.MAX_STRING_LENGTH),
 	}),
-	MAX_INFLIGHT_BYTES: variable({
-		meaning:
-			"maximum total bytes of request bodies in progress, on all transports together, and separately of responses; at least twice `MAX_BODY_BYTES`",
-		default: "134217728",
-		parse: parseInteger(2 ** 40),
-	}),
-	BASE_PATH: variable({
-		meaning:
-			"prefix of the paths `/api/v1/…` and of the console, such as `/bridge`; Connect and gRPC-Web are served with it and without",
-		example: "/bridge",
-		parse: parseBasePath,
-	}),
+	MAX_INFLIGHT_BYTES: variable(
+		"maximum total bytes of request bodies in progress, on all transports together, and separately of responses; at least twice `MAX_BODY_BYTES`",
+		{ default: "134217728", parse: parseInteger(2 ** 40) },
+	),
+	BASE_PATH: variable(
+		"prefix of the paths `/api/v1/…` and of the console, such as `/bridge`; Connect and gRPC-Web are served with it and without",
+		{ example: "/bridge", parse: parseBasePath },
+	),
 	CONSOLE: switchVariable(
 		"whether the HTTP listener serves the browser console at `/`, or below `BASE_PATH` (see docs/console.md)",
 		"on",
@@ -152,77 +139,51 @@ export const environment = z.object({
 		"whether the HTTP listener serves agents over the Model Context Protocol at `/mcp`, or below `BASE_PATH` (see docs/mcp.md)",
 		"on",
 	),
-	LOG_LEVEL: variable({
-		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
+	LOG_LEVEL: variable("`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`", {
 		default: "info",
 		parse: oneOf(logLevels),
 	}),
-	LOG_FORMAT: variable({
-		meaning:
-			"`json` writes one object per line, `pretty` is for people; `auto` means `pretty` on a terminal, otherwise `json`",
-		default: "auto",
-		example: "json",
-		parse: oneOf(logFormats),
-	}),
-	ENCRYPTION_KEY: variable({
-		meaning:
-			"one or more comma-separated keys, each 32 bytes in base64: the first encrypts secrets, all decrypt. Without a key, secrets are stored redacted",
-		example: "$(openssl rand -base64 32)",
-		mask: (text) =>
-			splitList(text)
-				.map(() => MASK)
-				.join(","),
-		parse: parseEncryptionKeys,
-	}),
-	EVENT_TIME_ZONE: variable({
-		meaning:
-			"time zone of event times without an offset, such as `Europe/Berlin`; it should be the time zone of the agent server",
-		default: "UTC",
-		example: "Europe/Berlin",
-		parse: parseTimeZone,
-	}),
-	SENDER_TIME_ZONES: variable({
-		meaning:
-			"comma-separated entries `name=zone` for senders in other time zones than `EVENT_TIME_ZONE`. The name is that of the access key or client certificate",
-		example: "agent-1=America/New_York,agent-2=Asia/Tokyo",
-		parse: parseSenderTimeZones,
-	}),
-	RETENTION_DAYS: variable({
-		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all history is kept`,
-		example: "30",
-		parse: optional(parseDays),
-	}),
-	RETENTION_UPDATES_PER_CONVERSATION: variable({
-		meaning: `number of updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. If unset, all updates are kept`,
-		example: "1000",
-		parse: optional(parseInteger(MAX_RETENTION_UPDATES)),
-	}),
-	EVENT_RETENTION_DAYS: variable({
-		meaning: `days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all events are kept`,
-		example: "90",
-		parse: optional(parseDays),
-	}),
-	RETENTION_RULES: variable({
-		meaning:
-			"comma-separated entries `owner:NAME=days`, `tag:KEY=days` and `tag:KEY=VALUE=days`: days without activity after which a conversation of this owner, or with this tag, is removed as a whole (see docs/operations.md)",
-		example: "owner:team-a=30,tag:scratch=7,tag:env=dev=14",
-		parse: parseRetentionRules,
-	}),
-	REFUSED_BYTES: variable({
-		meaning:
-			"maximum bytes of refused posts that are kept, at most for 30 days (see docs/operations.md); the oldest make room for new ones. Their bodies are kept only with `ENCRYPTION_KEY`",
-		default: "67108864",
-		parse: parseInteger(2 ** 40),
-	}),
+	LOG_FORMAT: variable(
+		"`json` writes one object per line, `pretty` is for people; `auto` means `pretty` on a terminal, otherwise `json`",
+		{ default: "auto", example: "json", parse: oneOf(logFormats) },
+	),
+	ENCRYPTION_KEY: variable(
+		"one or more comma-separated keys, each 32 bytes in base64: the first encrypts secrets, all decrypt. Without a key, secrets are stored redacted",
+		{ example: "$(openssl rand -base64 32)", mask: maskEach(() => MASK), parse: parseEncryptionKeys },
+	),
+	EVENT_TIME_ZONE: variable(
+		"time zone of event times without an offset, such as `Europe/Berlin`; it should be the time zone of the agent server",
+		{ default: "UTC", example: "Europe/Berlin", parse: parseTimeZone },
+	),
+	SENDER_TIME_ZONES: variable(
+		"comma-separated entries `name=zone` for senders in other time zones than `EVENT_TIME_ZONE`. The name is that of the access key or client certificate",
+		{ example: "agent-1=America/New_York,agent-2=Asia/Tokyo", parse: parseSenderTimeZones },
+	),
+	RETENTION_DAYS: variable(
+		`days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all history is kept`,
+		{ example: "30", parse: optional(parseDays) },
+	),
+	RETENTION_UPDATES_PER_CONVERSATION: variable(
+		`number of updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. If unset, all updates are kept`,
+		{ example: "1000", parse: optional(parseInteger(MAX_RETENTION_UPDATES)) },
+	),
+	EVENT_RETENTION_DAYS: variable(
+		`days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all events are kept`,
+		{ example: "90", parse: optional(parseDays) },
+	),
+	RETENTION_RULES: variable(
+		"comma-separated entries `owner:NAME=days`, `tag:KEY=days` and `tag:KEY=VALUE=days`: days without activity after which a conversation of this owner, or with this tag, is removed as a whole (see docs/operations.md)",
+		{ example: "owner:team-a=30,tag:scratch=7,tag:env=dev=14", parse: parseRetentionRules },
+	),
+	REFUSED_BYTES: variable(
+		"maximum bytes of refused posts that are kept, at most for 30 days (see docs/operations.md); the oldest make room for new ones. Their bodies are kept only with `ENCRYPTION_KEY`",
+		{ default: "67108864", parse: parseInteger(2 ** 40) },
+	),
 	ACCEPT_REFUSED: switchVariable(
 		"whether a batch of events that breaks rules is answered with success, once its body is kept among the refused posts (see docs/operations.md). Needs `ENCRYPTION_KEY`",
 		"off",
 	),
-	DRAIN_SECONDS: variable({
-		meaning: "maximum duration of a stop, in seconds",
-		default: "25",
-		parse: parseInteger(3600),
-	}),
+	DRAIN_SECONDS: variable("maximum duration of a stop, in seconds", { default: "25", parse: parseInteger(3600) }),
 	TLS_CERT_FILE: textVariable(
 		"PEM file with the certificate and its chain. If set, both listeners use TLS",
 		"/etc/service/tls.crt",
@@ -232,51 +193,41 @@ export const environment = z.object({
 		"PEM file with the authorities that sign client certificates. If set, no client can connect without such a certificate, not even a probe",
 		"/etc/service/clients.crt",
 	),
-	CLIENT_CERTIFICATES: variable({
-		meaning:
-			"comma-separated entries `name:scope+scope` or `name:scope+scope@owner` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
-		example: "agent-server:ingest,dashboard:read+secrets",
-		parse: parseCertificates,
-	}),
-	CORS_ORIGINS: variable({
-		meaning: "comma-separated origins whose pages may call the HTTP listener; `*` allows every origin",
+	CLIENT_CERTIFICATES: variable(
+		"comma-separated entries `name:scope+scope` or `name:scope+scope@owner` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
+		{ example: "agent-server:ingest,dashboard:read+secrets", parse: parseCertificates },
+	),
+	CORS_ORIGINS: variable("comma-separated origins whose pages may call the HTTP listener; `*` allows every origin", {
 		example: "https://dashboard.example",
 		parse: parseOrigins,
 	}),
-	RATE_LIMIT_PER_KEY: variable({
-		meaning:
-			"maximum requests per second of each key or client certificate, on all transports together; at most 1000000. If unset, there is no limit",
-		example: "100",
-		parse: optional(parseInteger(1_000_000)),
-	}),
-	RECONCILE_AGENT_SERVERS: variable({
-		meaning:
-			"comma-separated entries `name=url`: agent servers from which the service fetches what never arrived (see docs/agent-server.md). The name is that of the access key or client certificate with which the agent server posts. If unset, nothing is fetched",
-		example: "agent-1=http://agent-1.internal:8000",
-		parse: parseAgentServers,
-	}),
-	RECONCILE_KEYS: variable({
-		meaning: "comma-separated entries `name=key` with the session API keys of these agent servers, if they have any",
-		example: "agent-1=<key>",
-		mask: maskValues,
-		parse: parseAgentServerKeys,
-	}),
+	RATE_LIMIT_PER_KEY: variable(
+		"maximum requests per second of each key or client certificate, on all transports together; at most 1000000. If unset, there is no limit",
+		{ example: "100", parse: optional(parseInteger(1_000_000)) },
+	),
+	RECONCILE_AGENT_SERVERS: variable(
+		"comma-separated entries `name=url`: agent servers from which the service fetches what never arrived (see docs/agent-server.md). The name is that of the access key or client certificate with which the agent server posts. If unset, nothing is fetched",
+		{ example: "agent-1=http://agent-1.internal:8000", parse: parseAgentServers },
+	),
+	RECONCILE_KEYS: variable(
+		"comma-separated entries `name=key` with the session API keys of these agent servers, if they have any",
+		{ example: "agent-1=<key>", mask: maskValues, parse: parseAgentServerKeys },
+	),
 	FORWARD_PRIVATE: switchVariable(
 		"whether endpoints may have private, loopback and link-local addresses (see docs/forwarding.md)",
 		"off",
 	),
-	FORWARD_NATS: variable({
-		meaning:
-			"comma-separated entries `host:port`: servers of NATS JetStream, to whose subjects endpoints may forward (see docs/forwarding.md)",
-		example: "nats.internal:4222",
-		parse: parseServers,
-	}),
-	FORWARD_NATS_SUBJECTS: variable({
-		meaning:
-			"comma-separated entries `subject` or `subject@owner`: to which endpoints may forward, with `*` for one token and `>` for the rest. An endpoint with an owner may use the entries with its owner only, one without an owner all, or any subject if there are no entries",
-		example: "agents.>,agents.team-a.>@team-a",
-		parse: placesOf(SUBJECTS, "a subject, in which * is one token and > the rest"),
-	}),
+	FORWARD_NATS: variable(
+		"comma-separated entries `host:port`: servers of NATS JetStream, to whose subjects endpoints may forward (see docs/forwarding.md)",
+		{ example: "nats.internal:4222", parse: parseServers },
+	),
+	FORWARD_NATS_SUBJECTS: variable(
+		"comma-separated entries `subject` or `subject@owner`: to which endpoints may forward, with `*` for one token and `>` for the rest. An endpoint with an owner may use the entries with its owner only, one without an owner all, or any subject if there are no entries",
+		{
+			example: "agents.>,agents.team-a.>@team-a",
+			parse: placesOf(SUBJECTS, "a subject, in which * is one token and > the rest"),
+		},
+	),
 	FORWARD_NATS_TLS: switchVariable("whether connections to NATS must have TLS", "off"),
 	FORWARD_NATS_CA_FILE: textVariable(
 		"PEM file with the authorities that sign the certificates of NATS. If unset, those of Node.js count",
@@ -289,57 +240,45 @@ export const environment = z.object({
 		"credentials file for NATS, with a JWT and the seed of an NKey, in place of a user",
 		"/etc/service/nats.creds",
 	),
-	FORWARD_KAFKA: variable({
-		meaning: "comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
-		example: "kafka.internal:9092",
-		parse: parseServers,
-	}),
-	FORWARD_KAFKA_TOPICS: variable({
-		meaning:
-			"comma-separated entries `topic` or `topic@owner`: to which endpoints may forward, with the same meaning as those of `FORWARD_NATS_SUBJECTS`",
-		example: "agents,agents-team-a@team-a",
-		parse: placesOf(TOPIC, "the name of a topic"),
-	}),
+	FORWARD_KAFKA: variable(
+		"comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
+		{ example: "kafka.internal:9092", parse: parseServers },
+	),
+	FORWARD_KAFKA_TOPICS: variable(
+		"comma-separated entries `topic` or `topic@owner`: to which endpoints may forward, with the same meaning as those of `FORWARD_NATS_SUBJECTS`",
+		{ example: "agents,agents-team-a@team-a", parse: placesOf(TOPIC, "the name of a topic") },
+	),
 	FORWARD_KAFKA_TLS: switchVariable("whether connections to Kafka must have TLS", "off"),
 	FORWARD_KAFKA_CA_FILE: textVariable(
 		"PEM file with the authorities that sign the certificates of Kafka. If unset, those of Node.js count",
 		"/etc/service/kafka-ca.crt",
 	),
-	FORWARD_KAFKA_SASL_MECHANISM: variable({
-		meaning:
-			"`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: how the service authenticates to Kafka. If unset, it does not",
-		example: "SCRAM-SHA-512",
-		parse: optional(oneOf(SASL_MECHANISMS)),
-	}),
+	FORWARD_KAFKA_SASL_MECHANISM: variable(
+		"`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: how the service authenticates to Kafka. If unset, it does not",
+		{ example: "SCRAM-SHA-512", parse: optional(oneOf(SASL_MECHANISMS)) },
+	),
 	FORWARD_KAFKA_USER: textVariable("user name for Kafka", "bridge"),
 	FORWARD_KAFKA_PASSWORD: secretVariable("password of this user", "<password>"),
-	CONSOLE_URL: variable({
-		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",
-		example: "https://conversations.example/",
-		parse: optional(parseUrl),
-	}),
-	TRACES_OTLP_ENDPOINT: variable({
-		meaning:
-			"URL to which runs of conversations are sent as OTLP traces, with `/v1/traces` or another path (see docs/traces.md). If unset, none are sent",
-		example: "http://127.0.0.1:4318/v1/traces",
-		parse: optional(parseUrl),
-	}),
-	TRACES_OTLP_HEADERS: variable({
-		meaning: "comma-separated entries `name=value` with headers of these requests; values are percent-encoded",
-		example: "Authorization=Bearer%20<key>",
-		mask: maskValues,
-		parse: parseHeaders,
-	}),
+	CONSOLE_URL: variable(
+		"address at which people open the console; texts for chats link to it. If unset, they have no link",
+		{ example: "https://conversations.example/", parse: optional(parseUrl) },
+	),
+	TRACES_OTLP_ENDPOINT: variable(
+		"URL to which runs of conversations are sent as OTLP traces, with `/v1/traces` or another path (see docs/traces.md). If unset, none are sent",
+		{ example: "http://127.0.0.1:4318/v1/traces", parse: optional(parseUrl) },
+	),
+	TRACES_OTLP_HEADERS: variable(
+		"comma-separated entries `name=value` with headers of these requests; values are percent-encoded",
+		{ example: "Authorization=Bearer%20<key>", mask: maskValues, parse: parseHeaders },
+	),
 	TRACES_CONTENT: switchVariable(
 		"whether these traces have the texts of messages, and arguments and results of tools",
 		"off",
 	),
-	TRACES_DELAY_SECONDS: variable({
-		meaning:
-			"seconds between the end of a run and the sending of its trace; longer than agent servers hold back events (`flush_delay`, see docs/agent-server.md)",
-		default: "60",
-		parse: parseInteger(3600),
-	}),
+	TRACES_DELAY_SECONDS: variable(
+		"seconds between the end of a run and the sending of its trace; longer than agent servers hold back events (`flush_delay`, see docs/agent-server.md)",
+		{ default: "60", parse: parseInteger(3600) },
+	),
 	AGENT_SERVER_KEY: secretVariable(
 		"session API key of the agent server for the command `reconcile`, if it has one",
 		"<key>",
