@@ -5,6 +5,7 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { conditionsOf } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { summaryMeets } from "../store/condition.ts";
@@ -20,10 +21,10 @@ import type {
 } from "../store/forwarding.ts";
 import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
-import type { Answer } from "./http-sink.ts";
+import { type Answer, failure } from "./http-sink.ts";
 import type { EndpointSecrets } from "./secrets.ts";
 import type { Sinks } from "./sinks.ts";
-import { changeOf, FORMS, summaryOf, type Told } from "./tell.ts";
+import { FORMS, summaryOf, type Told } from "./tell.ts";
 
 /** The time, which tests can replace. Milliseconds since the Unix epoch. */
 export interface Clock {
@@ -61,8 +62,6 @@ export interface WorkerOptions {
 	readonly ownForms?: ReadonlyMap<string, OwnForm> | undefined;
 	readonly onDisabled: (endpoint: EndpointRow, reason: string) => void;
 	readonly onError: (error: unknown) => void;
-	/** Milliseconds between two looks at what others may have changed. For tests. */
-	readonly look?: number;
 }
 
 const MAX_UNDER_WAY = 8;
@@ -195,10 +194,10 @@ export class EndpointWorker implements AsyncDisposable {
 	}
 
 	async #renewClaim(id: string): Promise<void> {
-		const { store, clock, look = LOOK } = this.#options;
+		const { store, clock } = this.#options;
 		const now = clock.now();
 		this.#isMine = await this.#claim(CLAIM);
-		this.#claimAt = now + look;
+		this.#claimAt = now + LOOK;
 		this.#readAt = 0;
 		if (!this.#isMine) return;
 		await this.#savePosition();
@@ -289,8 +288,7 @@ export class EndpointWorker implements AsyncDisposable {
 	#failureOf(error: unknown): Answer {
 		if (error instanceof ServiceError && error.kind === "unavailable") throw error;
 		this.#options.onError(error);
-		const reason = `the delivery cannot be made: ${error instanceof Error ? error.message : String(error)}`;
-		return { status: 0, error: reason, answer: "", retryAfter: undefined };
+		return failure(`the delivery cannot be made: ${error instanceof Error ? error.message : String(error)}`);
 	}
 
 	/** Returns undefined when what a delivery tells is not stored any more. */
@@ -381,7 +379,7 @@ export async function readWanted(
 	const last = page.at(-1)?.sequence ?? through;
 	const conditions = conditionsOf(filterOf({ filter }));
 	const wanted = page.filter((update) => {
-		if (!changes.includes(changeOf(update.change)) || ownForm?.wants(update) === false) return false;
+		if (!changes.includes(UpdateChange[update.change]) || ownForm?.wants(update) === false) return false;
 		const summary = summaryOf(update);
 		// An erasure, or what cannot be read, may meet the conditions.
 		return summary === undefined || summaryMeets(conditions, summary);
@@ -389,7 +387,7 @@ export async function readWanted(
 	return {
 		position: page.length < PAGE && last < through ? through : last,
 		wanted: wanted.map(({ sequence, conversationId, change }) => {
-			return { id: `${id}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
+			return { id: `${id}_${sequence}`, change: UpdateChange[change], conversationId, sequence, data: undefined };
 		}),
 	};
 }
@@ -444,17 +442,13 @@ function isCircuitOpen({ failures }: Pick<EndpointHealth, "failures">): boolean 
 	return failures >= CIRCUIT;
 }
 
-/** Whether a failure is one of the endpoint. A refusal by another status may concern the delivery only. */
-function concernsAll({ status }: Pick<Try, "status">): boolean {
-	return status === 0 || status >= 500;
-}
-
 function healthAfter(before: EndpointHealth, { status, error }: Answer, now: number): EndpointHealth {
 	const at = BigInt(now) * 1000n;
 	if (error === "")
 		return { failures: 0, failingSince: undefined, lastSuccessAt: at, disabledBecause: before.disabledBecause };
 	const failingSince = before.failingSince ?? at;
-	const failures = before.failures + (concernsAll({ status }) ? 1 : 0);
+	// A refusal by another status may concern the delivery only.
+	const failures = before.failures + (status === 0 || status >= 500 ? 1 : 0);
 	const disabledBecause =
 		status === 410
 			? "it answered with 410"

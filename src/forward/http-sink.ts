@@ -13,6 +13,11 @@ export interface Answer {
 	readonly retryAfter: number | undefined;
 }
 
+/** Returns the answer to a message that got none. */
+export function failure(error: string): Answer {
+	return { status: 0, error, answer: "", retryAfter: undefined };
+}
+
 export interface SentMessage {
 	readonly contentType: string;
 	readonly body: string | Uint8Array;
@@ -74,8 +79,7 @@ export class HttpSink implements Disposable {
 			const retryAfter = retryAfterOf(response.headers["retry-after"]);
 			return { status, error: isSuccess ? "" : refusalOf(status), answer, retryAfter };
 		} catch (error) {
-			const reason = over.aborted && !signal.aborted ? "no answer in time" : reasonOf(error);
-			return { status: 0, error: reason, answer: "", retryAfter: undefined };
+			return failure(over.aborted && !signal.aborted ? "no answer in time" : reasonOf(error));
 		}
 	}
 

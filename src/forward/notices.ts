@@ -109,7 +109,7 @@ function idOf({ change, about }: Pick<Notice, "change" | "about">): string {
 const LOOK = 30_000;
 const PAGE = 10_000;
 
-export interface GapNoticesOptions {
+interface GapNoticesOptions {
 	readonly store: Pick<Store, "tables" | "getOwnership" | "listGaps">;
 	readonly notices: Pick<Notices, "tell" | "wanting">;
 	readonly clock: Clock;

@@ -34,10 +34,9 @@ export class EndpointSecrets {
 
 	/** Returns the stored form of a new secret, which takes the place of the present one, if there is one. */
 	withNew(endpoint: string, stored: Uint8Array | undefined, secret: string, now: number): Uint8Array {
-		const former = (stored === undefined ? [] : this.#open(endpoint, stored))
-			.filter(({ until }) => until === null || until > now)
-			.map((one) => ({ ...one, until: one.until ?? now + OVERLAP }));
-		const secrets: readonly Secret[] = [{ secret, until: null }, ...former].slice(0, MAX_SECRETS);
+		const former = stored === undefined ? [] : this.#open(endpoint, stored, now);
+		const ending = former.map((one) => ({ ...one, until: one.until ?? now + OVERLAP }));
+		const secrets: readonly Secret[] = [{ secret, until: null }, ...ending].slice(0, MAX_SECRETS);
 		return this.#sealed.seal(Buffer.from(JSON.stringify(secrets)), purposeOf(endpoint));
 	}
 
@@ -48,23 +47,23 @@ export class EndpointSecrets {
 	 */
 	sign(endpoint: string, stored: Uint8Array, id: string, body: string, now: number): Readonly<Record<string, string>> {
 		const timestamp = Math.floor(now / 1000);
-		const signatures = this.#open(endpoint, stored)
-			.filter(({ until }) => until === null || until > now)
-			.map(({ secret }) => {
-				const key = Buffer.from(secret.slice(PREFIX.length), "base64");
-				return `v1,${createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64")}`;
-			});
+		const signatures = this.#open(endpoint, stored, now).map(({ secret }) => {
+			const key = Buffer.from(secret.slice(PREFIX.length), "base64");
+			return `v1,${createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64")}`;
+		});
 		return { "webhook-id": id, "webhook-timestamp": String(timestamp), "webhook-signature": signatures.join(" ") };
 	}
 
-	#open(endpoint: string, stored: Uint8Array): readonly Secret[] {
+	/** Returns the secrets that still sign. */
+	#open(endpoint: string, stored: Uint8Array, now: number): readonly Secret[] {
 		const opened = this.#sealed.open(stored, purposeOf(endpoint));
 		const parsed: unknown = JSON.parse(opened.toString("utf8"));
 		if (!Array.isArray(parsed)) throw new TypeError("secrets are no list");
-		return parsed.map((one: Readonly<Record<string, unknown>>) => ({
-			secret: String(one.secret),
-			until: one.until === null ? null : Number(one.until),
-		}));
+		return parsed
+			.map(({ secret, until }: Readonly<Record<string, unknown>>) => {
+				return { secret: String(secret), until: until === null ? null : Number(until) };
+			})
+			.filter(({ until }) => until === null || until > now);
 	}
 }
 

@@ -12,7 +12,7 @@ import {
 	SUBJECT,
 	TOPIC,
 } from "./broker-settings.ts";
-import { type Answer, type HttpSink, type SentMessage, TIMEOUT } from "./http-sink.ts";
+import { type Answer, failure, type HttpSink, type SentMessage, TIMEOUT } from "./http-sink.ts";
 
 /** A kind of server that only the configuration names. */
 export interface Broker extends AsyncDisposable {
@@ -110,10 +110,6 @@ function reasonOf(error: unknown): string {
 	const { errors = [] }: { readonly errors?: unknown } = error instanceof AggregateError ? error : {};
 	const cause = Array.isArray(errors) && errors.length > 0 ? errors.at(-1) : error.cause;
 	return cause === undefined ? error.message : `${error.message} ${reasonOf(cause)}`;
-}
-
-function failure(error: string): Answer {
-	return { status: 0, error, answer: "", retryAfter: undefined };
 }
 
 async function authoritiesOf({ caFile }: BrokerTls, variable: string): Promise<{ readonly ca?: string }> {

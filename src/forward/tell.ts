@@ -42,7 +42,7 @@ export async function tell(
 		stringifyExactJson({
 			sequence,
 			conversation_id: conversationId,
-			change: changeOf(update.change).toLowerCase(),
+			change: UpdateChange[update.change].toLowerCase(),
 			current: update.current,
 			origin: UpdateOrigin[update.origin]?.toLowerCase() ?? null,
 			sender: update.sender ?? "",
@@ -123,10 +123,6 @@ export const TEST_CHANGE = "TEST";
 
 function typeOf(change: string): string {
 	return change === TEST_CHANGE ? "endpoint.test" : (CHANGES.get(change) ?? "conversation.updated");
-}
-
-export function changeOf(change: UpdateChange): string {
-	return UpdateChange[change];
 }
 
 /** What a delivery tells. */

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
+import { LOOK } from "../../src/forward/endpoint-worker.ts";
 import type { Answer } from "../../src/forward/http-sink.ts";
 import type { Store } from "../../src/store/store.ts";
 import { append, sample, start } from "../store/samples.ts";
@@ -312,7 +313,7 @@ describe.each(stores())("with $engine", ({ engine, make }) => {
 	if (engine === "PostgreSQL")
 		test("of two processes, one delivers, and the other one follows when its claim has ended", async () => {
 			const open = await make();
-			await using forwarding = new Forwarding(await open(), { look: 100 });
+			await using forwarding = new Forwarding(await open());
 			await forwarding.create();
 			const [listed] = await forwarding.endpoints.list(CALLER);
 			const now = BigInt(Date.now()) * 1000n;
@@ -323,7 +324,7 @@ describe.each(stores())("with $engine", ({ engine, make }) => {
 			forwarding.start();
 			await append(forwarding.store, sample());
 			await eventually(() => {
-				forwarding.clock.advance(100);
+				forwarding.clock.advance(LOOK);
 				expect(forwarding.sent).toHaveLength(1);
 			});
 			expect(BigInt(Date.now()) * 1000n).toBeGreaterThanOrEqual(until);
