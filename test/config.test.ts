@@ -14,7 +14,6 @@ const defaults = {
 	HTTP_ADDRESS: { host: "127.0.0.1", port: 8080 },
 	GRPC_ADDRESS: { host: "127.0.0.1", port: 50051 },
 	database: { engine: "sqlite", path: "data/conversations.db" },
-	postgres: { password: undefined, connections: 8, statementTimeout: 10_000, lockTimeout: 5000, notify: true },
 	ACCESS_KEYS: [],
 	MAX_BODY_BYTES: 16777216,
 	MAX_INFLIGHT_BYTES: 134217728,
@@ -162,7 +161,7 @@ describe("readConfig", () => {
 			AGENT_SERVER_KEY: "canary",
 			MCP_ACCESS_KEY: "canary",
 		};
-		const { ENCRYPTION_KEY, database, postgres, AGENT_SERVER_KEY, MCP_ACCESS_KEY, reconciled, traces, ...config } =
+		const { ENCRYPTION_KEY, database, AGENT_SERVER_KEY, MCP_ACCESS_KEY, reconciled, traces, ...config } =
 			readConfig(env);
 		expect(AGENT_SERVER_KEY?.export().toString()).toBe("canary");
 		expect(MCP_ACCESS_KEY?.export().toString()).toBe("canary");

@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
 import type { z } from "zod";
 import type { BrokerTls, KafkaSettings, NatsSettings } from "../forward/broker-settings.ts";
-import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
+import type { Database } from "../store/database.ts";
 import { readOtelSettings, shownOtelVariables } from "../telemetry/otel-settings.ts";
 import { secretOf } from "./parsers.ts";
 import { environment, MASK, unknownNames, variables } from "./variables.ts";
@@ -115,14 +115,12 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>) {
 	const mistakes = [...invalid, ...inconsistent, ...otel.mistakes, ...unknownNames(Object.keys(env))];
 	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
-	const postgres = postgresOf(values);
 	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
 	// Texts with secrets. What follows from them has key objects, which no log shows.
-	const { DATABASE_URL: databaseUrl, RECONCILE_KEYS: _, TRACES_OTLP_HEADERS: __, ...settings } = values;
+	const { DATABASE_URL: _, RECONCILE_KEYS: __, TRACES_OTLP_HEADERS: ___, ...settings } = values;
 	return {
 		...settings,
-		database: databaseOf(databaseUrl, postgres),
-		postgres,
+		database: databaseOf(values),
 		tls: cert === "" ? undefined : { cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined },
 		/** Agent servers that the service compares with what arrived, with the names under which they post. */
 		reconciled: Array.from(values.RECONCILE_AGENT_SERVERS, ([sender, url]) => {
@@ -175,21 +173,16 @@ function tracesOf(values: z.infer<typeof environment>): TracesConfig | undefined
 	return { url: url.href, headers: new Map(secrets), content, delay };
 }
 
-/** Settings for any PostgreSQL database. The password applies to a URL without one. */
-type PostgresDefaults = Omit<PostgresSettings, keyof PostgresUrl> & Pick<PostgresSettings, "password">;
-
-function postgresOf(values: z.infer<typeof environment>): PostgresDefaults {
+function databaseOf(values: z.infer<typeof environment>): Database {
+	const { DATABASE_URL: url, POSTGRES_STATEMENT_TIMEOUT: seconds } = values;
+	if (typeof url === "string") return { engine: "sqlite", path: url };
 	return {
-		password: values.PGPASSWORD,
+		engine: "postgres",
+		...url,
+		password: url.password === undefined ? values.PGPASSWORD : secretOf(url.password),
 		connections: values.POSTGRES_CONNECTIONS,
-		statementTimeout: values.POSTGRES_STATEMENT_TIMEOUT * 1000,
-		lockTimeout: values.POSTGRES_STATEMENT_TIMEOUT * 500,
+		statementTimeout: seconds * 1000,
+		lockTimeout: seconds * 500,
 		notify: values.POSTGRES_NOTIFY,
 	};
-}
-
-function databaseOf(url: string | PostgresUrl, postgres: PostgresDefaults): Database {
-	if (typeof url === "string") return { engine: "sqlite", path: url };
-	const password = url.password === undefined ? postgres.password : secretOf(url.password);
-	return { engine: "postgres", ...postgres, ...url, password };
 }

@@ -317,12 +317,6 @@ function entriesOf(text: string, report: Report): { readonly item: string; reado
 	return splitList(text).map((item, index) => ({ item, report: (mistake) => report(`entry ${index + 1} ${mistake}`) }));
 }
 
-interface NamedEntry {
-	readonly name: string;
-	readonly value: string;
-	readonly report: Report;
-}
-
 /** Yields the entries of a list that have a form, whose groups are a name and a value. Reports others, and equal names. */
 function* namedEntries(
 	text: string,
@@ -330,7 +324,7 @@ function* namedEntries(
 	form = /^([^=]+)=(.*)$/,
 	otherForm = "must begin with a name and an equal sign",
 	sameName = "has the same name as",
-): Generator<NamedEntry, undefined, undefined> {
+) {
 	const requireNew = duplicates(sameName);
 	for (const entry of entriesOf(text, report)) {
 		const [, name = "", value = ""] = form.exec(entry.item) ?? [];
