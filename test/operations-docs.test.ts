@@ -27,13 +27,11 @@ function answerOf(kind: ErrorKind): { status: number; retryAfter: string | undef
 	let status = 0;
 	sendError(
 		{
-			headersSent: false,
 			setHeader: (name, value) => headers.set(name, value),
 			writeHead: (given) => {
 				status = given;
 			},
 			end: () => undefined,
-			destroy: () => undefined,
 		},
 		new ServiceError(kind, ""),
 	);

@@ -54,9 +54,10 @@ export interface ConnectionOptions {
 	readonly serve: (socket: Socket) => void;
 	readonly log: EventLog;
 	readonly limits?: Limits;
-	readonly tlsInterval?: number;
 }
 
+/** Milliseconds between two reads of the TLS files. */
+const RELOAD_INTERVAL = 5_000;
 /** Milliseconds between two checks of the remaining connections while the listener stops. */
 const SWEEP_INTERVAL = 50;
 /**
@@ -64,12 +65,6 @@ const SWEEP_INTERVAL = 50;
  * are not refused: their clients retransmit at growing intervals.
  */
 const BACKLOG = 4_096;
-
-/** Last progress of a connection: its bytes in both directions, and when that number was first seen. */
-interface Progress {
-	bytes: number;
-	at: number;
-}
 
 /** Accepts connections, in cleartext or with TLS, and keeps track of the open ones. */
 export class Connections {
@@ -146,7 +141,8 @@ export class Connections {
 	 * @param closeIdle closes connections that are idle now
 	 */
 	async waitForEnd(stall: number, until: number, closeIdle?: () => void): Promise<void> {
-		const seen = new WeakMap<Socket, Progress>();
+		/** The bytes of each connection in both directions, and when that number was first seen. */
+		const seen = new WeakMap<Socket, { readonly bytes: number; readonly at: number }>();
 		while (this.#open.size > 0) {
 			closeIdle?.();
 			const now = performance.now();
@@ -197,7 +193,7 @@ const SOCKET_OPTIONS: ServerOpts = {
 const SHORTEST_REQUEST = 18;
 
 async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
-	const { protocols, log, listener, limits = LIMITS, tlsInterval = 5_000 } = options;
+	const { protocols, log, listener, limits = LIMITS } = options;
 	const server = createTlsServer({
 		...SOCKET_OPTIONS,
 		ALPNProtocols: [...protocols],
@@ -229,7 +225,7 @@ async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 			if (reason !== reported) log.emit("certificates_refused", { listener }, error);
 			reported = reason;
 		}
-	}, tlsInterval);
+	}, RELOAD_INTERVAL);
 	reload.unref();
 	return server.on("close", () => clearInterval(reload));
 }

@@ -33,7 +33,7 @@ import { isLarge, type Permit, workOf } from "../admission.ts";
 import { certificateNameOf, LIMITS, type Limits } from "../connections.ts";
 import { type BodyRequest, type ReserveBytes, readBody, unpack } from "../http/body.ts";
 import { enter, limitResponseTime, sendStatus } from "../http/exchange.ts";
-import type { ObservedHandler } from "../http/http-listener.ts";
+import type { ObservedHandler, Request, Response } from "../http/http-listener.ts";
 import { type HeldBatches, lengthPrefixed, PREFIX_BYTES, type RpcTransportOptions } from "../stream-messages.ts";
 
 interface ConnectOptions extends RpcTransportOptions {
@@ -41,8 +41,8 @@ interface ConnectOptions extends RpcTransportOptions {
 }
 
 interface Call extends MessageForm {
-	readonly request: Parameters<ObservedHandler>[0];
-	readonly response: Parameters<ObservedHandler>[1];
+	readonly request: Request;
+	readonly response: Response;
 	readonly observed: ObservedRequest;
 	admitted: { readonly caller: Principal; readonly permit: Permit } | undefined;
 	message: Uint8Array | undefined;
@@ -125,7 +125,9 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 						// The library itself refuses some requests because of their header.
 						if (answered.status >= 400 && !call.reported) failed(call, headerRefusal(answered.status));
 						if (isUnary) limitResponseTime(request, response, limits);
-						if (call.next !== undefined && !call.prefixed) answered.header?.set("Content-Length", sizeOf(call.next));
+						// A message without a prefix is one chunk.
+						const [plain] = call.prefixed ? [] : (call.next ?? []);
+						if (plain !== undefined) answered.header?.set("Content-Length", String(plain.byteLength));
 						const body = answered.body === undefined ? {} : { body: responseBody(call, answered.body) };
 						await universalResponseToNodeResponse({ ...answered, ...body }, response);
 					})
@@ -182,10 +184,6 @@ async function* responseBody(call: Call, body: AsyncIterable<Uint8Array>): Async
 		if (next === undefined) yield chunk;
 		else yield* next;
 	}
-}
-
-function sizeOf(chunks: readonly Uint8Array[]): string {
-	return String(chunks.reduce((sum, { byteLength }) => sum + byteLength, 0));
 }
 
 /**

@@ -3,7 +3,7 @@ import { constants, type Http2Stream } from "node:http2";
 import type { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
-import { release } from "../../memory.ts";
+import { releaseWhole } from "../../memory.ts";
 
 /** The part of an HTTP/1.1 or HTTP/2 request that reading its body needs. */
 export interface BodyRequest extends Readable {
@@ -130,7 +130,7 @@ class Collector {
 		if (first !== undefined && others.length === 0) return first;
 		const whole = Buffer.concat(this.#chunks, this.#size);
 		// Released at once, because the chunks of large bodies keep the garbage collector busy most of the time.
-		for (const chunk of this.#chunks) if (chunk.byteLength === chunk.buffer.byteLength) release(chunk);
+		for (const chunk of this.#chunks) releaseWhole(chunk);
 		return whole;
 	}
 }

@@ -2,17 +2,13 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import type { WatchBatch } from "../../conversations/watch/watch.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { LIMITS, type Limits } from "../connections.ts";
-import { type HeldBatches, untilTaken } from "../stream-messages.ts";
+import { type RpcTransportOptions, untilTaken } from "../stream-messages.ts";
 import { abandon, shownError, whenGone } from "./exchange.ts";
 import type { StreamedResponse } from "./http-listener.ts";
 import type { RouteRequest } from "./router.ts";
 
 /** What all streams of events share. */
-export interface EventStreamOptions {
-	/** Counts the messages that streams hold. */
-	readonly held: HeldBatches;
-	/** Ends all streams when it is aborted. */
-	readonly stopping: AbortSignal;
+export interface EventStreamOptions extends Pick<RpcTransportOptions, "held" | "stopping"> {
 	readonly limits?: Pick<Limits, "answerTime">;
 }
 
@@ -52,7 +48,7 @@ export async function sendEventStream(
 			const last = batch.at(-1);
 			const batchHeld = held.hold(batch, "event");
 			try {
-				if (!response.headersSent) response.writeHead(200, HEADERS);
+				if (!sent.headersSent) response.writeHead(200, HEADERS);
 				if (request.method === "HEAD") break;
 				const isHeartbeat = last?.event === undefined;
 				const id = last === undefined || last.sequence === through ? "" : `id: ${last.sequence}\n`;
@@ -63,7 +59,7 @@ export async function sendEventStream(
 			}
 		}
 	} catch (error) {
-		if (!response.headersSent) throw error;
+		if (!sent.headersSent) throw error;
 		// A stream that its client ended, or that the service stopped, did not fail.
 		if (!over.aborted) observed.failed(error);
 		if (!gone.signal.aborted) response.write(lastEvent(error));

@@ -1,5 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
-import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
+import { constants } from "node:http2";
 import type { Socket } from "node:net";
 import { cors } from "@connectrpc/connect";
 import { KEY_HEADERS } from "../../access/gate.ts";
@@ -8,10 +7,7 @@ import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
 import { type Limits, peerOf } from "../connections.ts";
-import type { HttpHandler, HttpResponse, ObservedHandler } from "./http-listener.ts";
-
-type Request = IncomingMessage | Http2ServerRequest;
-type Response = ServerResponse | Http2ServerResponse;
+import type { HttpHandler, HttpResponse, ObservedHandler, Request, Response } from "./http-listener.ts";
 
 /** Wraps a handler: observes each request from its beginning to its end, and sends its id with the response. */
 export function observed(requests: Requests, handler: ObservedHandler): HttpHandler {
@@ -112,17 +108,12 @@ export interface ContentResponse {
 	readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** An error as clients see it. Of an error other than a `ServiceError` they learn only that it happened. */
-interface ShownError {
-	readonly status: number;
-	/** A sentence; of a record that breaks rules, the list of violations. */
-	readonly detail: string | readonly ReturnType<typeof validationError>[];
-	/** Seconds to wait before the next attempt. */
-	readonly retryAfter: number | undefined;
-}
-
-/** Returns an error in the form of the specification: `HTTPValidationError` for a record that breaks rules. */
-export function shownError(error: unknown): ShownError {
+/**
+ * Returns an error as clients see it, in the form of the specification: `detail` is a sentence, or for a record that breaks
+ * rules the list of violations (`HTTPValidationError`). `retryAfter` is in seconds. Of an error other than a `ServiceError`
+ * clients learn only that it happened.
+ */
+export function shownError(error: unknown) {
 	if (!(error instanceof ServiceError)) return { status: 500, detail: "Internal error", retryAfter: undefined };
 	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
 	return { status: error.answer.http, detail, retryAfter: error.answer.retryAfter };

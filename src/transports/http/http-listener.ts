@@ -19,11 +19,9 @@ import { type ConnectionOptions, Connections, LIMITS, limitStream, type RunningL
 
 /** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
 export interface HttpResponse {
-	readonly headersSent: boolean;
 	setHeader(name: string, value: string): unknown;
 	writeHead(status: number, headers?: OutgoingHttpHeaders): unknown;
 	end(body: string | Buffer): unknown;
-	destroy(): unknown;
 }
 
 export interface StreamedResponse extends HttpResponse {
@@ -31,10 +29,9 @@ export interface StreamedResponse extends HttpResponse {
 	write(chunk: string | Uint8Array, onTaken?: () => void): unknown;
 }
 
-export type HttpHandler = (
-	request: IncomingMessage | Http2ServerRequest,
-	response: ServerResponse | Http2ServerResponse,
-) => void;
+export type Request = IncomingMessage | Http2ServerRequest;
+export type Response = ServerResponse | Http2ServerResponse;
+export type HttpHandler = (request: Request, response: Response) => void;
 
 /** Handles a request and reports what becomes of it to `observed`. The caller reports the end of the request. */
 export type ObservedHandler = (...call: [...Parameters<HttpHandler>, observed: ObservedRequest]) => void;

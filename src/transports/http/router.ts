@@ -15,12 +15,12 @@ import {
 	sendContent,
 	sendError,
 } from "./exchange.ts";
-import type { ObservedHandler } from "./http-listener.ts";
+import type { ObservedHandler, Request, Response } from "./http-listener.ts";
 
 /** A request that the gate has let in, as the handler of a route gets it. */
 export interface RouteRequest {
-	readonly request: Parameters<ObservedHandler>[0];
-	readonly response: Parameters<ObservedHandler>[1];
+	readonly request: Request;
+	readonly response: Response;
 	readonly permit: Pick<Permit, "reserve">;
 	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded path segments for the `{name}` segments of the route, by name. */
@@ -134,7 +134,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 		answer().catch((error: unknown) => {
 			// The client has gone, so nobody waits for a response.
 			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
-			observed.failed(error, uuidIn(match?.params.id));
+			observed.failed(error, parseUuid(match?.params.id ?? ""));
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);
@@ -156,10 +156,6 @@ export function innerReads(routes: readonly Route[]): InnerRead {
 		if (result === undefined) throw new ServiceError("not_found", "Not Found");
 		return typeof result === "string" ? result : result.content.toString();
 	};
-}
-
-function uuidIn(segment: string | undefined): string | undefined {
-	return segment === undefined ? undefined : parseUuid(segment);
 }
 
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */

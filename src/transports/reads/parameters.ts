@@ -16,6 +16,7 @@ import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { enum_value } from "../../../gen/conversations/options/v1/options_pb.js";
 import { uuid } from "../../conversations/read/filter.ts";
 import { invalid, ServiceError } from "../../errors.ts";
+import { isJsonObject } from "../../record/json/json-value.ts";
 import { parseDateTime } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
 import { percentDecode } from "../http/router.ts";
@@ -278,15 +279,11 @@ function readJson<Input extends DescMessage>(
 	}
 	const taken = new Set(inPath.map(({ field }) => field));
 	const fields = input.fields.filter((field) => !taken.has(field));
-	if (!isObject(json)) {
+	if (!isJsonObject(json)) {
 		const names = new Intl.ListFormat("en").format(fields.map(({ name }) => name));
 		throw new ServiceError("invalid_argument", `The body must be a JSON object with ${names}`);
 	}
 	return fromJson(input, judged(fields, json, ""));
-}
-
-function isObject(json: JsonValue): json is JsonObject {
-	return typeof json === "object" && json !== null && !Array.isArray(json);
 }
 
 /**
@@ -321,7 +318,7 @@ function judgedValue(field: DescField, json: JsonValue, at: string): JsonValue {
 		return json.map((item, index) => judgedValue(field, item, `${at}[${index}]`));
 	if (desc !== undefined) return (typeof json === "string" ? planEnum(desc).byName.get(json) : undefined) ?? json;
 	if (message === undefined || message.file.proto.package === "google.protobuf") return json;
-	if (!isObject(json)) throw invalid(at, "must be an object");
+	if (!isJsonObject(json)) throw invalid(at, "must be an object");
 	return judged(message.fields, json, `${at}.`);
 }
 
