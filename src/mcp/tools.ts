@@ -326,7 +326,7 @@ function tool<Input extends z.ZodObject>({
 		const { data, next = [], whole } = await run(ask, definition.input.parse(args), bytes);
 		const shown = shorten(data, bytes);
 		const hints = [...next, shown === data ? undefined : whole].filter((hint) => hint !== undefined);
-		return { notice: NOTICE, ...(isObject(shown) ? shown : {}), how_to_go_on: hints.join(" ") };
+		return { notice: NOTICE, ...(isJsonObject(shown) ? shown : {}), how_to_go_on: hints.join(" ") };
 	};
 	return { ...definition, answer };
 }
@@ -399,7 +399,7 @@ const OWN_MEMBERS = new Set(["id", "title", "created_at", "updated_at", "stats",
 function differences(values: readonly Json[], path = ""): Json[] {
 	const [first] = values;
 	if (values.every((value) => sameTree(first, value))) return [];
-	if (!values.every(isObject)) return [{ path, values: values.map((value) => value ?? null) }];
+	if (!values.every((value) => isJsonObject(value))) return [{ path, values: values.map((value) => value ?? null) }];
 	const names = [...new Set(values.flatMap((value) => Object.keys(value)))];
 	return names
 		.filter((name) => path !== "" || !OWN_MEMBERS.has(name))
@@ -448,7 +448,7 @@ async function read(ask: Ask, path: string, { max_bytes: _, ...args }: Args): Pr
 	for (const [name, value] of Object.entries(args))
 		if (value !== undefined) for (const one of [value].flat()) query.append(name, String(one));
 	const json = plainJson(readExactJson(await ask(path, query)));
-	return isObject(json) ? json : {};
+	return isJsonObject(json) ? json : {};
 }
 
 function pathOf(conversation: string): string {
@@ -462,10 +462,6 @@ function member(json: Json | undefined, name: string): Json | undefined {
 
 function items(json: Json | undefined): Json[] {
 	return Array.isArray(json) ? json : [];
-}
-
-function isObject(json: Json | undefined): json is { [name: string]: Json } {
-	return isJsonObject(json);
 }
 
 /** A JSON value that `JSON.stringify` can write. */
@@ -514,7 +510,7 @@ function cut(json: Json, bytes: number, entries: number): Json {
 		const left = json.length - items.length;
 		return left === 0 ? items : [...items, `… ${left} items left out`];
 	}
-	if (!isObject(json)) return json;
+	if (!isJsonObject(json)) return json;
 	const names = Object.keys(json);
 	const kept = names.slice(0, entries).map((name) => [name, cut(json[name] ?? null, bytes, entries)]);
 	const left = names.length - kept.length;

@@ -87,18 +87,9 @@ export async function followTraces(
 		return;
 	}
 	const isNew = await tables.write.createEndpoint({
-		...{
-			id: ENDPOINT_ID,
-			name: TRACES_ENDPOINT,
-			owner: "",
-			url,
-			changes: CHANGES,
-			form: TRACES_FORM,
-			include: [],
-			state: "active",
-		},
+		...{ id: ENDPOINT_ID, name: TRACES_ENDPOINT, owner: "", url, changes: CHANGES, form: TRACES_FORM, include: [] },
 		...{ filter: toBinary(ConversationFilterSchema, create(ConversationFilterSchema)), secrets: new Uint8Array() },
-		...{ reason: "", position: (await updates.range()).newest, failures: 0, failingSince: undefined },
+		...{ state: "active", reason: "", position: (await updates.range()).newest, failures: 0, failingSince: undefined },
 		...{ lastSuccessAt: undefined, lost: 0n, createdAt: BigInt(now) * 1000n, createdBy: "" },
 	});
 	if (!isNew) await tables.write.changeEndpoint({ id: ENDPOINT_ID, url, changes: CHANGES });

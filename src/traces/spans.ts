@@ -37,7 +37,7 @@ export interface Span {
 	readonly events: readonly SpanEvent[];
 }
 
-export interface SpanEvent {
+interface SpanEvent {
 	readonly name: string;
 	readonly at: bigint;
 	readonly attributes: Attributes;

@@ -18,7 +18,7 @@ import { OTLP_TYPE, otlpRequests } from "./otlp.ts";
 import type { Run } from "./runs.ts";
 import { type RunTrace, type TraceSource, tracesOf, withRuns } from "./spans.ts";
 
-interface TraceSettings {
+interface TraceSenderOptions {
 	readonly url: string;
 	readonly headers: Readonly<Record<string, string>>;
 	readonly content: boolean;
@@ -27,9 +27,6 @@ interface TraceSettings {
 	 * the conversation that began the run, too.
 	 */
 	readonly delay: number;
-}
-
-interface TraceSenderOptions extends TraceSettings {
 	readonly store: Pick<Store, "updates">;
 	/** What is sent, of all owners. */
 	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps" | "scores">;

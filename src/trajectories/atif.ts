@@ -55,8 +55,7 @@ interface Step {
  */
 export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 	const { summary, record } = source;
-	const usages = usagesOf(record);
-	const maker = new StepMaker(usages);
+	const maker = new StepMaker(usagesOf(record));
 	for (const { happenedAt, event } of orderOf(source.events)) maker.add(happenedAt, event);
 	const { steps, leftOut, tools } = maker;
 	if (steps.length === 0) return undefined;
