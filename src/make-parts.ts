@@ -132,9 +132,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		budgets: new Budgets({ store, now: Date.now }),
 		info: serviceInfo(config, storeHealthy),
 	});
-	const reconciler = reconcilerOf(config, accessKeys, {
-		...{ store, ingest, eventIngest, log, stopping: stopping.signal },
-	});
+	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	// Before anything else is disposed of.
 	opened.defer(() => stopping.abort());
 	return {

@@ -141,9 +141,7 @@ export async function startService(
 	opened.use(followStoreHealth(store, { onChange: (healthy) => readiness.set("store", healthy), log }));
 
 	const databasePath = config.database.engine === "sqlite" ? config.database.path : undefined;
-	addServiceFigures(metrics, {
-		...{ parts, requests, listeners: { http, grpc }, readiness, forwarder, databasePath, log },
-	});
+	addServiceFigures(metrics, { parts, requests, listeners: { http, grpc }, readiness, forwarder, databasePath, log });
 
 	if (databasePath !== undefined) {
 		const anybody = { authenticate: () => COMMAND, knows: () => true };

@@ -76,14 +76,9 @@ export class Gate {
 	}
 
 	#authenticate(fields: readonly string[], certificate: CertificateName): Principal {
-		const keyring = this.#keyring;
-		const key = presentedKey(
-			fields,
-			(one) => keyring.knows(one),
-			() => certificate() !== undefined,
-		);
+		const key = presentedKey(fields, this.#keyring, certificate);
 		const name = key === undefined ? certificate() : undefined;
-		if (name === undefined) return keyring.authenticate(key);
+		if (name === undefined) return this.#keyring.authenticate(key);
 		const holder = this.#certificates.get(name);
 		if (holder === undefined) throw UNKNOWN_CERTIFICATE;
 		return holder;
@@ -121,8 +116,8 @@ export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as cons
  */
 function presentedKey(
 	fields: readonly string[],
-	knows: (key: string) => boolean,
-	hasCertificate: () => boolean,
+	keyring: Pick<Keyring, "knows">,
+	certificate: CertificateName,
 ): string | undefined {
 	const keys = new Set<string>();
 	const sessions = new Set<string>();
@@ -133,8 +128,8 @@ function presentedKey(
 		if (name === "authorization") keys.add(/^Bearer +([^ ]+) *$/i.exec(value)?.[1] ?? "");
 	}
 	keys.delete("");
-	const isAlone = keys.size === 0 && !hasCertificate();
-	for (const session of sessions) if (session !== "" && (isAlone || knows(session))) keys.add(session);
+	const isAlone = keys.size === 0 && certificate() === undefined;
+	for (const session of sessions) if (session !== "" && (isAlone || keyring.knows(session))) keys.add(session);
 	if (keys.size > 1) throw new ServiceError("unauthenticated", "The request has two different access keys");
 	const [key] = keys;
 	return key;

@@ -128,13 +128,8 @@ function addResources(server: McpServer, { ask, onFailed }: McpOptions): void {
 		conversations: z.array(z.object({ summary: z.looseObject({ id: z.string(), title: z.string().optional() }) })),
 	});
 	const list = async () => {
-		const { conversations } = listed.parse(
-			await answer(
-				"list_conversations",
-				{ order_by: "activity", page_size: LISTED, max_bytes: 16_384 },
-				"conversation://",
-			),
-		);
+		const args = { order_by: "activity", page_size: LISTED, max_bytes: 16_384 };
+		const { conversations } = listed.parse(await answer("list_conversations", args, "conversation://"));
 		return {
 			resources: conversations.map(({ summary: { id, title = "" } }) => ({
 				uri: `conversation://${id}`,

@@ -10,7 +10,7 @@ import { ListConversationsRequestSchema } from "../../gen/conversations/v1/conve
 import { ReportScoresRequestSchema } from "../../gen/conversations/v1/score_service_pb.js";
 import { ServiceError } from "../errors.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, isJsonObject, memberOf, sameTree } from "../record/json/json-value.ts";
+import { type ExactJson, isJsonObject, memberOf, sameTree, toPointer } from "../record/json/json-value.ts";
 import { planEnum } from "../record/plan.ts";
 import { isRepeatable, parametersOf } from "../transports/reads/parameters.ts";
 
@@ -406,7 +406,7 @@ function differences(values: readonly Json[], path = ""): Json[] {
 		.flatMap((name) =>
 			differences(
 				values.map((value) => member(value, name) ?? null),
-				`${path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
+				path + toPointer([name]),
 			),
 		);
 }

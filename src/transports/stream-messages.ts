@@ -73,12 +73,6 @@ interface Held {
 	holders: number;
 }
 
-/** A batch that is held for one client. Others share its chunks. */
-interface HeldBatch extends Pick<Held, "chunks"> {
-	/** Ends the holding: the client has taken the batch, or is gone. Further calls have no effect. */
-	readonly release: () => void;
-}
-
 /**
  * Counts the bytes of the messages that watches hold for their clients, over all transports. Watches that send the same
  * messages share their bytes, which then count once.
@@ -98,9 +92,10 @@ export class HeldBatches {
 	/**
 	 * Holds a batch for a client that has to take it.
 	 *
+	 * @returns its chunks, and what ends the holding: the client has taken it, or is gone. Further calls have no effect
 	 * @throws ServiceError `rate_limited` when the batch has no room. The client may continue after its last message
 	 */
-	hold(batch: WatchBatch<DescMessage>, form: Form): HeldBatch {
+	hold(batch: WatchBatch<DescMessage>, form: Form) {
 		const held = this.#held[form].get(batch) ?? this.#begin(batch, form);
 		held.holders += 1;
 		let holds = true;

@@ -168,12 +168,8 @@ async function* requestBody(call: Call): AsyncGenerator<Uint8Array, void, undefi
 		throw new ConnectError("the client has gone", Code.Aborted);
 	}
 	call.observed.received(call.message);
-	yield emptyMessage(call);
-}
-
-function emptyMessage({ json, prefixed }: Call): Uint8Array {
-	const message = Buffer.from(json ? "{}" : "");
-	return prefixed ? Buffer.concat(lengthPrefixed([message])) : message;
+	const empty = Buffer.from(call.json ? "{}" : "");
+	yield call.prefixed ? Buffer.concat(lengthPrefixed([empty])) : empty;
 }
 
 /** Yields the body of a response. The messages of the call replace the empty ones of the library. */

@@ -52,7 +52,7 @@ import { type EventStreamOptions, sendEventStream } from "../http/event-stream.t
 import type { ContentResponse } from "../http/exchange.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
 import { lastEventId, type Parameter, parametersOf, readRequest } from "./parameters.ts";
-import { listCsv, prefersCsv, scoresCsv, scoresJson, usageForm } from "./report-forms.ts";
+import { listCsv, prefersCsv, scoresCsv, scoresJson, usageCsv, usageJson } from "./report-forms.ts";
 
 const senderPlan = planMessage(SenderSchema);
 const refusedPostPlan = planMessage(RefusedPostSchema);
@@ -155,7 +155,9 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 	unary("GET", "/api/v1/conversations/{id}/gaps", ConversationGapService.method.listConversationGaps),
 	stream("/api/v1/updates:watch", ConversationService.method.watchConversationUpdates),
 	stream("/api/v1/events:watch", ConversationEventService.method.watchConversationEvents),
-	unary("GET", "/api/v1/usage", ConversationReportService.method.reportUsage, usageForm),
+	unary("GET", "/api/v1/usage", ConversationReportService.method.reportUsage, (report, { groupBy }, { request }) =>
+		prefersCsv(request.headers.accept) ? usageCsv(report, groupBy) : usageJson(report, groupBy),
+	),
 	unary("GET", "/api/v1/refused-posts", RefusedPostService.method.listRefusedPosts),
 	unary("POST", "/api/v1/refused-posts:retry", RefusedPostService.method.retryRefusedPosts),
 	unary("GET", "/api/v1/refused-posts/{id}", RefusedPostService.method.getRefusedPost, ({ refusedPost, body }) => {

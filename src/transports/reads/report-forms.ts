@@ -1,10 +1,5 @@
-import type { IncomingHttpHeaders } from "node:http";
 import type { Value } from "@bufbuild/protobuf/wkt";
-import type {
-	ReportUsageRequest,
-	ReportUsageResponse,
-	UsageTotals,
-} from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import type { ReportUsageResponse, UsageTotals } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
 import type { ListConversationsResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ReportScoresResponse, ScoreTotalsSchema } from "../../../gen/conversations/v1/score_service_pb.js";
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
@@ -115,16 +110,8 @@ function cellOf(value: ExactJson | undefined): Cell {
 	return isJsonObject(value) && Object.keys(value).length > 0 ? stringifyExactJson(value) : "";
 }
 
-/** Returns a report of usage as JSON or, by `Accept: text/csv`, as CSV (RFC 4180). */
-export function usageForm(
-	report: ReportUsageResponse,
-	{ groupBy }: ReportUsageRequest,
-	{ request }: { readonly request: { readonly headers: IncomingHttpHeaders } },
-): string | ContentResponse {
-	return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);
-}
-
-function jsonOf(report: ReportUsageResponse, groupBy: readonly string[]): string {
+/** Returns the JSON text of a report of usage. The values of a group are members with the names of `groupBy`. */
+export function usageJson(report: ReportUsageResponse, groupBy: readonly string[]): string {
 	const { rows, total, conversationsWithoutCost = 0n, conversationsWithoutTokens = 0n } = report;
 	return stringifyExactJson({
 		rows: rows.map(({ start, group, isRest, usage }) => ({
@@ -156,10 +143,10 @@ function totalsJson(totals: UsageTotals | undefined) {
 }
 
 /**
- * Returns a report as CSV with a header line. The row of the other groups has `true` in the column `rest`, and a row with
- * a number at the limit of its type has it in `limited`.
+ * Returns a report of usage as CSV with a header line. The row of the other groups has `true` in the column `rest`, and a
+ * row with a number at the limit of its type has it in `limited`.
  */
-function csvOf({ rows }: ReportUsageResponse, groupBy: readonly string[]): ContentResponse {
+export function usageCsv({ rows }: ReportUsageResponse, groupBy: readonly string[]): ContentResponse {
 	const tokens = ["prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"];
 	const header = ["start", ...groupBy, "rest", "cost", ...tokens, "calls", "conversations", "limited"];
 	const lines = rows.map(({ start, group, isRest, usage }) => {

@@ -36,13 +36,13 @@ export function webhookRoutes(
 		{
 			...post,
 			path: `${basePath}${WEBHOOK_PATH}`,
-			handle: webhook(maxBodyBytes, (body, _, poster, signal) => ingest.json(body, poster, signal)),
+			handle: webhook(maxBodyBytes, (body, poster, { signal }) => ingest.json(body, poster, signal)),
 		},
 		{
 			...post,
 			path: `${basePath}${EVENT_WEBHOOK_PATH}/{id}`,
-			handle: webhook(maxBodyBytes, (body, { id = "" }, poster, signal) =>
-				eventIngest.json(conversationIdOf(id), body, poster, signal),
+			handle: webhook(maxBodyBytes, (body, poster, { params, signal }) =>
+				eventIngest.json(conversationIdOf(params.id ?? ""), body, poster, signal),
 			),
 		},
 		{
@@ -77,22 +77,18 @@ function conversationIdOf(segment: string): string {
 }
 
 /** Takes a body, which need not be valid JSON. */
-type Take = (
-	body: Buffer,
-	params: RouteRequest["params"],
-	poster: Poster,
-	signal: RouteRequest["signal"],
-) => Promise<unknown>;
+type Take = (body: Buffer, poster: Poster, call: RouteRequest) => Promise<unknown>;
 
 /** Returns what handles the posts of an agent server. It reports success when `take` has resolved. */
 function webhook(maxBodyBytes: number, take: Take): Route["handle"] {
-	return async ({ request, params, principal, permit, signal, observed }) => {
+	return async (call) => {
+		const { request, principal, permit, observed } = call;
 		if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
 		if (!isJson(request.headers["content-type"]))
 			throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 		const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
 		observed.received(body);
-		await take(body, params, posterOf(principal), signal);
+		await take(body, posterOf(principal), call);
 		return SUCCESS;
 	};
 }
