@@ -52,13 +52,7 @@ export interface Violation {
 	readonly input?: string | number | bigint | boolean | null | undefined;
 }
 
-interface Details {
-	readonly violations?: readonly Violation[];
-	readonly conversationId?: string | undefined;
-	readonly field?: string | undefined;
-	readonly caller?: string | undefined;
-	readonly cause?: unknown;
-}
+type Details = Partial<Pick<ServiceError, "violations" | "conversationId" | "field" | "caller" | "cause">>;
 
 /**
  * The error type of the service. Its message and its violations are shown to the client and logged. They may quote what

@@ -56,10 +56,7 @@ export function mcpRoutes({ basePath, reads, origins }: McpRouteOptions): readon
 		handle: async () => ({ status: 405, content: "", type: "application/json", headers: { Allow: "POST" } }),
 	} as const;
 	const paths = [`${basePath}${MCP_PATH}`, `${basePath}${MCP_PATH}/`];
-	return paths.flatMap((path) => [
-		{ ...post, path },
-		{ ...get, path },
-	]);
+	return paths.flatMap((path) => [post, get].map((route) => ({ ...route, path })));
 }
 
 /** @throws ServiceError `permission_denied` for a request of a page whose origin is not among the given ones */

@@ -140,10 +140,8 @@ class StepMaker {
 		switch (kind) {
 			case "SystemPromptEvent": {
 				const parts = [memberOf(event, "system_prompt"), memberOf(event, "dynamic_context")];
-				this.#step(happenedAt, eventId, {
-					source: "system",
-					message: this.#textOf(parts.filter((part) => part != null)),
-				});
+				const message = this.#textOf(parts.filter((part) => part != null));
+				this.#step(happenedAt, eventId, { source: "system", message });
 				this.tools = toolsOf(memberOf(event, "tools"));
 				return;
 			}
@@ -371,11 +369,9 @@ function finalMetrics({ tokens, accumulatedCost }: ConversationSummary, steps: n
 /** Returns the tools of an agent as definitions of functions. Their parameters are not in the events. */
 function toolsOf(tools: ExactJson | undefined): ExactJson[] {
 	return listOf(tools).map((tool) => {
-		const name = textOf(
-			memberOf(tool, "name"),
-			textOf(memberOf(tool, "title"), textOf(memberOf(tool, "kind"), "unknown")),
-		);
-		return { type: "function", function: { name, description: textOf(memberOf(tool, "description")) } };
+		const text = (name: string, otherwise?: string) => textOf(memberOf(tool, name), otherwise);
+		const name = text("name", text("title", text("kind", "unknown")));
+		return { type: "function", function: { name, description: text("description") } };
 	});
 }
 

@@ -66,100 +66,89 @@ const SWEEP_INTERVAL = 50;
  */
 const BACKLOG = 4_096;
 
-/** Accepts connections, in cleartext or with TLS, and keeps track of the open ones. */
-export class Connections {
-	readonly address: Address;
-	readonly #server: Server;
-	readonly #open: ReadonlySet<Socket>;
-
-	private constructor(server: Server, open: ReadonlySet<Socket>, address: Address) {
-		this.#server = server;
-		this.#open = open;
-		this.address = address;
-	}
-
-	/** Starts to accept connections. Throws when the address cannot be listened on, or the TLS files cannot be used. */
-	static async listen(options: ConnectionOptions): Promise<Connections> {
-		const { address, tls, log, listener, limits = LIMITS } = options;
-		const open = new Set<Socket>();
-		const server = tls === undefined ? createServer(SOCKET_OPTIONS) : await createSecureServer(tls, options);
-		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
-			if (!isClientFault(code)) return;
-			// The last frame of each grpc-go client names a stream in a way that Node.js does not accept.
-			if (listener === "grpc" && message === "Protocol error") return;
-			// These messages come from fixed lists. Other messages may quote the client's bytes.
-			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
-			log.emit("connection_failed", { listener, code, reason, peer });
-		};
-		server.maxConnections = limits.connections;
-		server.on("drop", () => log.emit("connections_full", { listener, connections: limits.connections }));
-		server.on("connection", (socket) => {
-			open.add(socket);
-			const silenceTimeout = setTimeout(() => {
-				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
-			}, limits.headerTime);
-			const peer = peerOf(socket);
-			socket.on("error", (error) => logFailure(peer, error));
-			socket.on("close", () => {
-				clearTimeout(silenceTimeout);
-				open.delete(socket);
-			});
+/**
+ * Starts to accept connections, in cleartext or with TLS, and keeps track of the open ones. Throws when the address cannot
+ * be listened on, or the TLS files cannot be used.
+ */
+export async function acceptConnections(options: ConnectionOptions) {
+	const { address, tls, log, listener, limits = LIMITS } = options;
+	const open = new Set<Socket>();
+	const server = tls === undefined ? createServer(SOCKET_OPTIONS) : await createSecureServer(tls, options);
+	const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
+		if (!isClientFault(code)) return;
+		// The last frame of each grpc-go client names a stream in a way that Node.js does not accept.
+		if (listener === "grpc" && message === "Protocol error") return;
+		// These messages come from fixed lists. Other messages may quote the client's bytes.
+		const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
+		log.emit("connection_failed", { listener, code, reason, peer });
+	};
+	server.maxConnections = limits.connections;
+	server.on("drop", () => log.emit("connections_full", { listener, connections: limits.connections }));
+	server.on("connection", (socket) => {
+		open.add(socket);
+		const silenceTimeout = setTimeout(() => {
+			if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
+		}, limits.headerTime);
+		const peer = peerOf(socket);
+		socket.on("error", (error) => logFailure(peer, error));
+		socket.on("close", () => {
+			clearTimeout(silenceTimeout);
+			open.delete(socket);
 		});
-		server.on("secureConnection", (socket: TLSSocket) => {
-			const peer = peerOf(socket);
-			socket.on("error", (error) => logFailure(peer, error));
-		});
-		server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
-			// At run time a code such as CERT_HAS_EXPIRED, although the type says Error.
-			const rejection: unknown = socket.authorizationError;
-			if (typeof rejection === "string")
-				log.emit("connection_failed", { listener, code: rejection, peer: peerOf(socket) });
-			else logFailure(peerOf(socket), error);
-		});
-		server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
-		await once(server.listen({ ...address, backlog: BACKLOG }), "listening");
-		if (tls === undefined && !/^(127\.|::1$|localhost$)/.test(address.host))
-			log.emit("cleartext", { listener, host: address.host });
-		return new Connections(server, open, { host: address.host, port: portOf(server) });
-	}
+	});
+	server.on("secureConnection", (socket: TLSSocket) => {
+		const peer = peerOf(socket);
+		socket.on("error", (error) => logFailure(peer, error));
+	});
+	server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
+		// At run time a code such as CERT_HAS_EXPIRED, although the type says Error.
+		const rejection: unknown = socket.authorizationError;
+		if (typeof rejection === "string")
+			log.emit("connection_failed", { listener, code: rejection, peer: peerOf(socket) });
+		else logFailure(peerOf(socket), error);
+	});
+	server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
+	await once(server.listen({ ...address, backlog: BACKLOG }), "listening");
+	if (tls === undefined && !/^(127\.|::1$|localhost$)/.test(address.host))
+		log.emit("cleartext", { listener, host: address.host });
+	return {
+		address: { host: address.host, port: portOf(server) },
+		count: () => open.size,
 
-	get count(): number {
-		return this.#open.size;
-	}
+		/** Stops accepting connections, and closes those on which the client has sent nothing yet. */
+		stopAccepting(): void {
+			server.close();
+			for (const socket of open) if (socket.bytesRead === 0) socket.destroy();
+		},
 
-	/** Stops accepting connections, and closes those on which the client has sent nothing yet. */
-	stopAccepting(): void {
-		this.#server.close();
-		for (const socket of this.#open) if (socket.bytesRead === 0) socket.destroy();
-	}
-
-	/**
-	 * Waits until no connection is left, and cuts off those that do not end by themselves.
-	 *
-	 * @param stall milliseconds after which a connection is cut off on which no bytes move in either direction
-	 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
-	 * @param closeIdle closes connections that are idle now
-	 */
-	async waitForEnd(stall: number, until: number, closeIdle?: () => void): Promise<void> {
-		/** The bytes of each connection in both directions, and when that number was first seen. */
-		const seen = new WeakMap<Socket, { readonly bytes: number; readonly at: number }>();
-		while (this.#open.size > 0) {
-			closeIdle?.();
-			const now = performance.now();
-			for (const socket of this.#open) {
-				const bytes = socket.bytesRead + socket.bytesWritten;
-				const last = seen.get(socket);
-				if (last?.bytes !== bytes) seen.set(socket, { bytes, at: now });
-				if (now > until || (last?.bytes === bytes && now - last.at > stall)) socket.destroy();
+		/**
+		 * Waits until no connection is left, and cuts off those that do not end by themselves.
+		 *
+		 * @param stall milliseconds after which a connection is cut off on which no bytes move in either direction
+		 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
+		 * @param closeIdle closes connections that are idle now
+		 */
+		async waitForEnd(stall: number, until: number, closeIdle?: () => void): Promise<void> {
+			/** The bytes of each connection in both directions, and when that number was first seen. */
+			const seen = new WeakMap<Socket, { readonly bytes: number; readonly at: number }>();
+			while (open.size > 0) {
+				closeIdle?.();
+				const now = performance.now();
+				for (const socket of open) {
+					const bytes = socket.bytesRead + socket.bytesWritten;
+					const last = seen.get(socket);
+					if (last?.bytes !== bytes) seen.set(socket, { bytes, at: now });
+					if (now > until || (last?.bytes === bytes && now - last.at > stall)) socket.destroy();
+				}
+				await delay(SWEEP_INTERVAL);
 			}
-			await delay(SWEEP_INTERVAL);
-		}
-	}
+		},
 
-	kill(): void {
-		this.#server.close();
-		for (const socket of this.#open) socket.destroy();
-	}
+		kill(): void {
+			server.close();
+			for (const socket of open) socket.destroy();
+		},
+	};
 }
 
 function portOf(server: Server): number {

@@ -21,7 +21,7 @@ import type { CallSignal } from "../../errors.ts";
 import { bufferOf } from "../../memory.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
-import { type ConnectionOptions, Connections, LIMITS, type RunningListener } from "../connections.ts";
+import { acceptConnections, type ConnectionOptions, LIMITS, type RunningListener } from "../connections.ts";
 import { type HeldBatches, type RpcTransportOptions, untilTaken } from "../stream-messages.ts";
 import { admittedCall, GrpcCall, GrpcStreams, grpcStatus, MessageBatch } from "./grpc-call.ts";
 
@@ -39,7 +39,7 @@ interface GrpcListener extends RunningListener {
 /**
  * Listens for gRPC: the services, `grpc.health.v1.Health` and server reflection.
  *
- * @throws Error as {@link Connections.listen}
+ * @throws Error as {@link acceptConnections}
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, held, maxBodyBytes, stopping, limits = LIMITS } = options;
@@ -78,27 +78,26 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 
 	// The service accepts the sockets itself, because grpc-js neither limits their number nor closes silent ones.
 	const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
-	const connections = await Connections.listen({
+	const { address, count, stopAccepting, waitForEnd, kill } = await acceptConnections({
 		...options,
 		listener: "grpc",
 		protocols: ["h2"],
 		serve: (socket) => injector.injectConnection(socket),
 	});
-	const { address } = connections;
 	streams.follow(address.port);
 	return {
 		address,
 		setServing,
-		connections: () => connections.count,
+		connections: count,
 		// Nothing to do: each connection gets a GOAWAY when the listener stops.
 		drain: () => undefined,
 		stop: async (stall, until) => {
-			connections.stopAccepting();
-			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.waitForEnd(stall, until)]);
+			stopAccepting();
+			await Promise.all([promisify(server.tryShutdown.bind(server))(), waitForEnd(stall, until)]);
 			streams[Symbol.dispose]();
 		},
 		kill: () => {
-			connections.kill();
+			kill();
 			streams[Symbol.dispose]();
 		},
 	};

@@ -15,7 +15,13 @@ import {
 import { connect, type Socket } from "node:net";
 import { relative } from "node:path";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type ConnectionOptions, Connections, LIMITS, limitStream, type RunningListener } from "../connections.ts";
+import {
+	acceptConnections,
+	type ConnectionOptions,
+	LIMITS,
+	limitStream,
+	type RunningListener,
+} from "../connections.ts";
 
 /** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
 export interface HttpResponse {
@@ -86,7 +92,7 @@ export async function listenHttp(
 		session.on("close", () => sessions.delete(session));
 	});
 
-	const connections = await Connections.listen({
+	const { address, count, stopAccepting, waitForEnd, kill } = await acceptConnections({
 		...options,
 		listener: "http",
 		protocols: ["h2", "http/1.1"],
@@ -101,20 +107,20 @@ export async function listenHttp(
 		},
 	});
 	return {
-		address: connections.address,
-		connections: () => connections.count,
+		address,
+		connections: count,
 		drain: () => {
 			draining = true;
 		},
 		stop: async (stall, until) => {
 			draining = true;
-			connections.stopAccepting();
+			stopAccepting();
 			for (const session of sessions) session.close();
 			// A response that began before leaves its connection open and idle when it ends.
-			await connections.waitForEnd(stall, until, () => http1.closeIdleConnections());
+			await waitForEnd(stall, until, () => http1.closeIdleConnections());
 			http1.close();
 		},
-		kill: () => connections.kill(),
+		kill,
 	};
 }
 

@@ -43,12 +43,9 @@ const DOCUMENT = new URL("../../../dist/openapi.json", import.meta.url);
  * depend on the base path, so that clients find it without knowing the base path.
  */
 export function openApiRoute(basePath: string): Route {
-	return {
-		method: "GET",
-		path: "/openapi.json",
-		scope: "public",
-		handle: async () => (await readFile(DOCUMENT, "utf8")).replaceAll('"/api/v1/', () => `"${basePath}/api/v1/`),
-	};
+	return publicRoute("/openapi.json", async () =>
+		(await readFile(DOCUMENT, "utf8")).replaceAll('"/api/v1/', () => `"${basePath}/api/v1/`),
+	);
 }
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -86,14 +83,14 @@ export async function consoleRoutes(basePath: string, folder: string): Promise<r
 		.map(({ parentPath, name }): Route => {
 			const file = join(parentPath, name);
 			const path = relative(folder, file).split(sep).join("/");
-			return route(`${basePath}/${path === PAGE ? "" : path}`, servedFile(file, path === PAGE));
+			return publicRoute(`${basePath}/${path === PAGE ? "" : path}`, servedFile(file, path === PAGE));
 		});
 	if (basePath === "") return routes;
 	const moved = { status: 308, content: "", type: "text/plain", headers: { Location: `${basePath}/` } };
-	return [...routes, route(basePath, async () => moved)];
+	return [...routes, publicRoute(basePath, async () => moved)];
 }
 
-function route(path: string, handle: Route["handle"]): Route {
+function publicRoute(path: string, handle: Route["handle"]): Route {
 	return { method: "GET", path, scope: "public", handle };
 }
 
