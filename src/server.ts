@@ -205,7 +205,6 @@ export async function startService(
 			const until = performance.now() + 0.9 * drainTime;
 			readiness.set("accepting", false);
 			http.drain();
-			grpc.drain();
 			// The grace period ends early when no client is connected.
 			const graceEnd = performance.now() + Math.min(MAX_GRACE, 0.1 * drainTime);
 			while (performance.now() < graceEnd && http.connections() + grpc.connections() > 0)

@@ -1,6 +1,8 @@
 import type { Score } from "../../gen/conversations/v1/score_service_pb.js";
 import { type CallSignal, ServiceError } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
+import { readExactJson } from "../record/json/exact-json.ts";
+import type { ExactJson } from "../record/json/json-value.ts";
 import { conversationEraser, type OnErased } from "./erase.ts";
 import { type CountRequest, countConversations } from "./read/count.ts";
 import { type EventsRequest, type EventText, type EventViews, eventViews, listEvents } from "./read/events.ts";
@@ -129,12 +131,12 @@ export async function* scoresIn({ scores }: Pick<Reads, "scores">, conversationI
 }
 
 /**
- * Returns the JSON of the record of a conversation, with secrets redacted; undefined if each record that was posted was
- * refused or lost.
+ * Returns the record of a conversation, with secrets redacted; undefined if each record that was posted was refused or
+ * lost.
  */
-export async function redactedRecord({ get }: Pick<Reads, "get">, id: string): Promise<string | undefined> {
+export async function redactedRecord({ get }: Pick<Reads, "get">, id: string): Promise<ExactJson | undefined> {
 	try {
-		return (await get.getJson({ id, sequence: undefined, secrets: "redacted" })).conversation;
+		return readExactJson((await get.getJson({ id, sequence: undefined, secrets: "redacted" })).conversation);
 	} catch (error) {
 		if (error instanceof ServiceError && error.kind === "not_found") return undefined;
 		throw error;

@@ -8,7 +8,6 @@ import { type Reads, redactedEvents, redactedRecord, scoresIn } from "../convers
 import type { Clock, OwnForm } from "../forward/endpoint-worker.ts";
 import type { Answer, HttpSink } from "../forward/http-sink.ts";
 import { summaryOf } from "../forward/tell.ts";
-import { readExactJson } from "../record/json/exact-json.ts";
 import { memberOf } from "../record/json/json-value.ts";
 import type { StoredUpdate } from "../store/entries.ts";
 import type { DeliveryRow } from "../store/forwarding.ts";
@@ -102,8 +101,7 @@ export function traceForm(options: TraceSenderOptions): OwnForm {
 		if (summary === undefined) return undefined;
 		const { gaps } = await reads.gaps.list({ conversationId: id, pageSize: MAX_GAPS, pageToken: "" });
 		const facts = new Facts(content && below.size === 0, new Set(gaps.map(({ afterEventId }) => afterEventId)));
-		const json = await redactedRecord(reads, id);
-		const record = json === undefined ? undefined : readExactJson(json);
+		const record = await redactedRecord(reads, id);
 		facts.addStats(memberOf(record, "stats"));
 		for await (const event of redactedEvents(reads, id)) facts.add(event);
 		const scores: Score[] = [];

@@ -15,7 +15,7 @@ import {
 } from "../conversations/conversation-reads.ts";
 import { uuid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
-import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
+import { stringifyExactJson } from "../record/json/exact-json.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
@@ -96,8 +96,7 @@ async function readSource(reads: TrajectoryReads, of: ConversationSummary): Prom
 		const found = await summariesOf(reads, create(ConversationFilterSchema, { parentConversationId: id }));
 		// A conversation can name any other as its parent, also one that it began.
 		for (const child of found.reverse()) if (!seen.has(child.id)) children.push(await read(child));
-		const json = await redactedRecord(reads, id);
-		return { summary, record: json === undefined ? undefined : readExactJson(json), events, scores, children };
+		return { summary, record: await redactedRecord(reads, id), events, scores, children };
 	}
 }
 

@@ -246,8 +246,6 @@ export interface RunningListener {
 	/** Address that it listens on. Contains the port that the system chose if port 0 was requested. */
 	readonly address: Address;
 	connections(): number;
-	/** Asks HTTP/1.1 clients, with each response, to use another connection. Further connections are still accepted. */
-	drain(): void;
 	/**
 	 * Stops accepting connections. Resolves when the requests under way have their responses and no connection is left.
 	 *

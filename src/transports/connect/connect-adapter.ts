@@ -124,7 +124,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 					.then(async (answered) => {
 						// The library itself refuses some requests because of their header.
 						if (answered.status >= 400 && !call.reported) failed(call, headerRefusal(answered.status));
-						if (isUnary) limitResponseTime(request, response, limits);
+						if (isUnary) limitResponseTime(request, response, limits.answerTime);
 						// A message without a prefix is one chunk.
 						const [plain] = call.prefixed ? [] : (call.next ?? []);
 						if (plain !== undefined) answered.header?.set("Content-Length", String(plain.byteLength));
@@ -316,9 +316,8 @@ export function jsonToBinary(input: DescMessage, bytes: Uint8Array): Uint8Array 
 		return toBinary(input, fromJson(input, doubles(readExactJson(text))));
 	} catch (cause) {
 		// The rest of the library's message quotes the value, or the name of the unknown member.
-		const [, place] =
-			/^cannot decode ((?:field|message|enum) [\w.]+) from JSON/.exec(cause instanceof Error ? cause.message : "") ??
-			[];
+		const said = cause instanceof Error ? cause.message : "";
+		const [, place] = /^cannot decode ((?:field|message|enum) [\w.]+) from JSON/.exec(said) ?? [];
 		throw unreadableRequest(input, cause, place);
 	}
 }

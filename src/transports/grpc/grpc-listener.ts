@@ -89,8 +89,6 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		address,
 		setServing,
 		connections: count,
-		// Nothing to do: each connection gets a GOAWAY when the listener stops.
-		drain: () => undefined,
 		stop: async (stall, until) => {
 			stopAccepting();
 			await Promise.all([promisify(server.tryShutdown.bind(server))(), waitForEnd(stall, until)]);

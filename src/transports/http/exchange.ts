@@ -6,7 +6,7 @@ import { ServiceError, type Violation } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
-import { type Limits, peerOf } from "../connections.ts";
+import { peerOf } from "../connections.ts";
 import type { HttpHandler, HttpResponse, ObservedHandler, Request, Response } from "./http-listener.ts";
 
 /** Wraps a handler: observes each request from its beginning to its end, and sends its id with the response. */
@@ -83,11 +83,7 @@ export class ClientSignal implements Pick<AbortSignal, "aborted"> {
 }
 
 /** Ends a request whose response is written, unless the client takes the response within `answerTime`. */
-export function limitResponseTime(
-	request: Request,
-	response: Response,
-	{ answerTime }: Pick<Limits, "answerTime">,
-): void {
+export function limitResponseTime(request: Request, response: Response, answerTime: number): void {
 	// Most responses are small, and the system has taken them already. HTTP/2 may hold back what was written.
 	if (!("stream" in request) && response.writableEnded && response.writableLength === 0) return;
 	const timeout = setTimeout(() => abandon(request, response), answerTime);

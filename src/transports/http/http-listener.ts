@@ -42,6 +42,11 @@ export type HttpHandler = (request: Request, response: Response) => void;
 /** Handles a request and reports what becomes of it to `observed`. The caller reports the end of the request. */
 export type ObservedHandler = (...call: [...Parameters<HttpHandler>, observed: ObservedRequest]) => void;
 
+interface HttpListener extends RunningListener {
+	/** Asks HTTP/1.1 clients, with each response, to use another connection. Further connections are still accepted. */
+	drain(): void;
+}
+
 /**
  * Listens for HTTP/1.1 and HTTP/2. With TLS the client chooses by ALPN. In cleartext the first bytes decide (RFC 9113,
  * section 3.3).
@@ -49,7 +54,7 @@ export type ObservedHandler = (...call: [...Parameters<HttpHandler>, observed: O
 export async function listenHttp(
 	options: Omit<ConnectionOptions, "listener" | "protocols" | "serve">,
 	handler: HttpHandler,
-): Promise<RunningListener> {
+): Promise<HttpListener> {
 	const { limits = LIMITS } = options;
 	let draining = false;
 	const serveHttp1 = (request: IncomingMessage, response: ServerResponse): void => {

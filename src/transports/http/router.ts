@@ -125,7 +125,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 				const sent = typeof result === "string" ? { status: 200, content: result, type: "application/json" } : result;
 				permit.reserveResponse(Buffer.byteLength(sent.content));
 				sendContent(response, sent);
-				limitResponseTime(request, response, limits);
+				limitResponseTime(request, response, limits.answerTime);
 			} finally {
 				release();
 			}

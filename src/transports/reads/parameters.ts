@@ -72,16 +72,13 @@ const SINGULAR: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** Returns the query parameter for a field. One that is repeated for each value of the field is named in the singular. */
-function parameterName({ name, fieldKind }: DescField): string {
-	if (fieldKind !== "list" && fieldKind !== "map") return name;
-	return SINGULAR.get(name) ?? name.replace(/s$/, "");
-}
-
 function ofQuery(field: DescField, holder?: DescField): Parameter {
-	return { name: parameterName(field), in: "query", field, holder };
+	const { name } = field;
+	const singular = isRepeatable({ field }) ? (SINGULAR.get(name) ?? name.replace(/s$/, "")) : name;
+	return { name: singular, in: "query", field, holder };
 }
 
-export function isRepeatable({ field }: Parameter): boolean {
+export function isRepeatable({ field }: Pick<Parameter, "field">): boolean {
 	return field.fieldKind === "list" || field.fieldKind === "map";
 }
 

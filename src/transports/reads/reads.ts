@@ -254,22 +254,15 @@ function stream<I extends typeof WatchConversationUpdatesRequestSchema | typeof 
 	path: string,
 	rpc: DescMethodServerStreaming<I>,
 ): JsonRpc {
-	return define(
-		"GET",
-		path,
-		rpc,
-		async (request, call, { methods, stream }) => {
-			const implementation = methods.find((one): one is StreamRpc => one.method === rpc && one.kind !== "unary");
-			if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
-			const after = lastEventId(call.request.headers);
-			if (after !== undefined) request.start = { case: "afterSequence", value: after };
-			const encoded = toBinary(rpc.input, request);
-			await sendEventStream(call, (signal) => implementation.stream(encoded, call.caller, signal), stream);
-			return undefined;
-		},
-		// Of scores no update tells.
-		["position", "scores"],
-	);
+	return define("GET", path, rpc, async (request, call, { methods, stream }) => {
+		const implementation = methods.find((one): one is StreamRpc => one.method === rpc && one.kind !== "unary");
+		if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
+		const after = lastEventId(call.request.headers);
+		if (after !== undefined) request.start = { case: "afterSequence", value: after };
+		const encoded = toBinary(rpc.input, request);
+		await sendEventStream(call, (signal) => implementation.stream(encoded, call.caller, signal), stream);
+		return undefined;
+	});
 }
 
 function define<I extends DescMessage>(
@@ -277,9 +270,10 @@ function define<I extends DescMessage>(
 	path: string,
 	rpc: DescMethod & { readonly input: I },
 	answer: (request: MessageShape<I>, call: Call, context: JsonRpcContext) => ReturnType<Route["handle"]>,
-	omitted?: readonly string[],
 ): JsonRpc {
 	const hasBody = method === "POST" || method === "PATCH";
+	// Of scores no update tells.
+	const omitted = rpc.methodKind === "server_streaming" ? ["position", "scores"] : [];
 	const parameters = parametersOf(rpc.input, path, hasBody, omitted);
 	return {
 		...{ method, path, rpc, parameters, hasBody },
