@@ -90,7 +90,7 @@ function mistakes(env: Record<string, string>): readonly string[] {
 		if (!(error instanceof ConfigError)) {
 			throw error;
 		}
-		return error.mistakes;
+		return error.message.split("\n  ").slice(1);
 	}
 }
 

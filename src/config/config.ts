@@ -42,11 +42,9 @@ export interface TlsFiles {
 /** The environment is invalid. The message lists every mistake on its own line, without the values of secrets. */
 export class ConfigError extends Error {
 	override readonly name = "ConfigError";
-	readonly mistakes: readonly string[];
 
 	constructor(mistakes: readonly string[]) {
 		super(["The configuration is not valid:", ...mistakes].join("\n  "));
-		this.mistakes = mistakes;
 	}
 }
 

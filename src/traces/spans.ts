@@ -119,6 +119,7 @@ function spansOf(
 	scores: readonly RunScore[],
 ): readonly Span[] {
 	const { summary, record } = source;
+	const { facts } = run;
 	const rootId = runSpanId(source, run);
 	const state = memberOf(record, "agent_state");
 	const agent = {
@@ -126,10 +127,12 @@ function spansOf(
 		"gen_ai.agent.version": textOf(memberOf(state, "acp_agent_version")),
 	};
 	const common = { "gen_ai.conversation.id": summary.id };
-	const error = run.facts.find((fact) => fact.error !== undefined)?.error;
-	const hasFailed = run.status === "error" || run.status === "stuck";
-	const { facts } = run;
-	const gaps = facts.filter(({ isGap }) => isGap).length;
+	const error = facts.find((fact) => fact.error !== undefined)?.error;
+	const hasFailed = error !== undefined || run.status === "error" || run.status === "stuck";
+	const errorType = error?.code ?? run.status ?? "";
+	const instructions = facts.flatMap(({ systemPrompt: content }) => {
+		return content === undefined ? [] : [{ type: "text", content }];
+	});
 	const cost = source.facts.costBetween(run.start, run.nextStart);
 	const name = named("invoke_agent", agent["gen_ai.agent.name"]);
 	const root: Omit<Span, "events"> = {
@@ -138,20 +141,13 @@ function spansOf(
 			...{ "gen_ai.operation.name": "invoke_agent", ...common, ...agent, ...modelOf(summary.model) },
 			"conversations.status": run.status ?? "",
 			...(cost === undefined ? {} : { "conversations.cost": cost }),
-			"conversations.gaps": gaps,
+			"conversations.gaps": facts.filter(({ isGap }) => isGap).length,
 			"conversations.end_missing": run.status === undefined,
-			"gen_ai.system_instructions": json(
-				facts.flatMap(({ systemPrompt }) =>
-					systemPrompt === undefined ? [] : [{ type: "text", content: systemPrompt }],
-				),
-			),
+			"gen_ai.system_instructions": json(instructions),
 			"gen_ai.input.messages": json(inputOf(facts.filter(({ prompt }) => prompt !== undefined))),
 			"gen_ai.output.messages": json(outputOf(facts.filter(({ output }) => output !== undefined).slice(-1))),
 		}),
-		error:
-			hasFailed || error !== undefined
-				? { type: error?.code ?? run.status ?? "", message: error?.detail || (error?.code ?? run.status ?? "") }
-				: undefined,
+		error: hasFailed ? { type: errorType, message: error?.detail || errorType } : undefined,
 	};
 	const chats = run.chats.map((chat): Omit<Span, "events"> => {
 		const model = chat.usage?.model || summary.model;

@@ -224,18 +224,18 @@ export class GrpcCall extends ServerInterceptingCall {
 
 	override sendMessage(message: unknown, callback: () => void): void {
 		this.#sendTimeout = setTimeout(() => this.#stream.close(constants.NGHTTP2_CANCEL), this.#context.limits.answerTime);
+		const onTaken = () => {
+			clearTimeout(this.#sendTimeout);
+			callback();
+		};
 		if (message instanceof MessageBatch) {
-			this.#write(message.chunks, () => {
-				clearTimeout(this.#sendTimeout);
-				callback();
-			});
+			this.#write(message.chunks, onTaken);
 			return;
 		}
 		this.#sending = true;
 		super.sendMessage(message, () => {
-			clearTimeout(this.#sendTimeout);
 			this.#sending = false;
-			callback();
+			onTaken();
 			if (this.#readLater) super.startRead();
 			this.#readLater = false;
 		});
@@ -248,7 +248,7 @@ export class GrpcCall extends ServerInterceptingCall {
 		if (!stream.writable) return;
 		stream.cork();
 		for (const [index, chunk] of chunks.entries())
-			stream.write(chunk, index === chunks.length - 1 ? () => onTaken() : undefined);
+			stream.write(chunk, index === chunks.length - 1 ? onTaken : undefined);
 		stream.uncork();
 	}
 }
