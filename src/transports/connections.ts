@@ -67,8 +67,8 @@ const SWEEP_INTERVAL = 50;
 const BACKLOG = 4_096;
 
 /**
- * Starts to accept connections, in cleartext or with TLS, and keeps track of the open ones. Throws when the address cannot
- * be listened on, or the TLS files cannot be used.
+ * Starts to accept connections, in cleartext or with TLS, and keeps track of the open ones. Throws when the address
+ * cannot be listened on, or the TLS files cannot be used.
  */
 export async function acceptConnections(options: ConnectionOptions) {
 	const { address, tls, log, listener, limits = LIMITS } = options;

@@ -105,9 +105,9 @@ export interface ContentResponse {
 }
 
 /**
- * Returns an error as clients see it, in the form of the specification: `detail` is a sentence, or the list of violations
- * for a record that breaks rules (`HTTPValidationError`). `retryAfter` is in seconds. Of an error other than a
- * `ServiceError` clients learn only that it happened.
+ * Returns an error as clients see it, in the form of the specification: `detail` is a sentence, or the list of
+ * violations for a record that breaks rules (`HTTPValidationError`). `retryAfter` is in seconds. Of an error other than
+ * a `ServiceError` clients learn only that it happened.
  */
 export function shownError(error: unknown) {
 	if (!(error instanceof ServiceError)) return { status: 500, detail: "Internal error", retryAfter: undefined };

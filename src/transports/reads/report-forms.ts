@@ -143,8 +143,8 @@ function totalsJson(totals: UsageTotals | undefined) {
 }
 
 /**
- * Returns a report of usage as CSV with a header line. The row of the other groups has `true` in the column `rest`, and a
- * row with a number at the limit of its type has it in `limited`.
+ * Returns a report of usage as CSV with a header line. The row of the other groups has `true` in the column `rest`, and
+ * a row with a number at the limit of its type has it in `limited`.
  */
 export function usageCsv({ rows }: ReportUsageResponse, groupBy: readonly string[]): ContentResponse {
 	const tokens = ["prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"];
