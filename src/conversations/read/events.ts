@@ -59,16 +59,12 @@ function isNewestFirst(order: EventOrder = EventOrder.UNSPECIFIED): boolean {
 export const MAX_VALUES = 32;
 
 const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
-	kinds: (values, name) => oneOf("kind", values, name),
-	sources: (values, name) => oneOf("source", values, name),
-	happenedFrom: (value, name) => (value === undefined ? [] : [{ kind: "happened", from: timeBound(value, name) }]),
-	happenedTo: (value, name) => (value === undefined ? [] : [{ kind: "happened", to: timeBound(value, name) }]),
-	kindsNot: (values, name) => {
-		const [condition] = oneOf("kind", values, name);
-		return condition?.kind === "one_of" ? [{ kind: "none_of", field: "kind", values: condition.values }] : [];
-	},
+	kinds: (values, name) => [{ kind: "one_of", field: "kind", values: distinct(values, name) }],
+	sources: (values, name) => [{ kind: "one_of", field: "source", values: distinct(values, name) }],
+	happenedFrom: (value, name) => [{ kind: "happened", from: timeBound(value, name) }],
+	happenedTo: (value, name) => [{ kind: "happened", to: timeBound(value, name) }],
+	kindsNot: (values, name) => [{ kind: "none_of", field: "kind", values: distinct(values, name) }],
 	eventId(value, name) {
-		if (value === "") return [];
 		if ([...value].length > MAX_ID_LENGTH) throw invalid(name, `must have at most ${MAX_ID_LENGTH} characters`);
 		return [{ kind: "id", value: wellFormed(value, name) }];
 	},
@@ -80,10 +76,9 @@ export function eventConditionsOf(filter: ConversationEventFilter | undefined, p
 }
 
 /** Sorts the values and removes repetitions, so that equal filters have equal page tokens and share messages. */
-function oneOf(field: "kind" | "source", values: readonly string[], name: string): EventCondition[] {
+function distinct(values: readonly string[], name: string): string[] {
 	if (values.length > MAX_VALUES) throw invalid(name, `must have at most ${MAX_VALUES} values`);
-	if (values.length === 0) return [];
-	return [{ kind: "one_of", field, values: [...new Set(values)].map((value) => wellFormed(value, name)).sort() }];
+	return [...new Set(values)].map((value) => wellFormed(value, name)).sort();
 }
 
 export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {

@@ -1,4 +1,4 @@
-import type { Message } from "@bufbuild/protobuf";
+import { isFieldSet, type Message } from "@bufbuild/protobuf";
 import type { GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { AnyAgentSchema } from "../../../gen/conversations/v1/agent_pb.js";
@@ -32,29 +32,27 @@ export const MAX_TITLE_TEXT = 1024;
 type Field<Filter> = Exclude<keyof Filter, "$typeName" | "$unknown">;
 
 /**
- * For each field of a filter, a function that returns the conditions for its value, and none for its default value.
+ * For each field of a filter, a function that returns the conditions for its value. It is not called for the default value.
  * `name` is the name of the field in errors. The type check fails when a field is missing.
  */
 export type FilterFields<Filter, Condition> = {
-	readonly [Name in Field<Filter>]: (value: Filter[Name], name: string) => readonly Condition[];
+	readonly [Name in Field<Filter>]: (value: NonNullable<Filter[Name]>, name: string) => readonly Condition[];
 };
 
 const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	executionStatus(value, name) {
-		if (value === ConversationExecutionStatus.UNSPECIFIED) return [];
 		if (!STATUSES.has(value)) throw invalid(name, "is not a known status");
 		return [{ kind: "equal", field: "executionStatus", value }];
 	},
 	agentKind(value, name) {
-		if (value === "") return [];
 		if (!AGENT_KINDS.includes(value)) throw invalid(name, `must be ${AGENT_KINDS.join(" or ")}`);
 		return [{ kind: "equal", field: "agentKind", value }];
 	},
-	model: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "model", value: wellFormed(value, name) }]),
-	parentConversationId: (value, name) =>
-		value === "" ? [] : [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
-	forkedFromConversationId: (value, name) =>
-		value === "" ? [] : [{ kind: "equal", field: "forkedFromConversationId", value: uuid(value, name) }],
+	model: (value, name) => [{ kind: "equal", field: "model", value: wellFormed(value, name) }],
+	parentConversationId: (value, name) => [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
+	forkedFromConversationId: (value, name) => [
+		{ kind: "equal", field: "forkedFromConversationId", value: uuid(value, name) },
+	],
 	tags(value, name) {
 		const entries = Object.entries(value);
 		if (entries.length > MAX_TAGS) throw invalid(name, `must have at most ${MAX_TAGS} entries`);
@@ -66,22 +64,17 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 			value: wellFormed(tag, name),
 		}));
 	},
-	tagKey: (value, name) => (value === "" ? [] : [{ kind: "tag", key: wellFormed(value, name), value: undefined }]),
-	createdFrom: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "createdAt", from: timeBound(value, name) }],
-	createdTo: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "createdAt", to: timeBound(value, name) }],
-	updatedFrom: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "updatedAt", from: timeBound(value, name) }],
-	updatedTo: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "updatedAt", to: timeBound(value, name) }],
+	tagKey: (value, name) => [{ kind: "tag", key: wellFormed(value, name), value: undefined }],
+	createdFrom: (value, name) => [{ kind: "time", field: "createdAt", from: timeBound(value, name) }],
+	createdTo: (value, name) => [{ kind: "time", field: "createdAt", to: timeBound(value, name) }],
+	updatedFrom: (value, name) => [{ kind: "time", field: "updatedAt", from: timeBound(value, name) }],
+	updatedTo: (value, name) => [{ kind: "time", field: "updatedAt", to: timeBound(value, name) }],
 	titleContains(value, name) {
-		if (value === "") return [];
 		if ([...value].length > MAX_TITLE_TEXT) throw invalid(name, `must have at most ${MAX_TITLE_TEXT} characters`);
 		return [{ kind: "title", contains: wellFormed(value, name) }];
 	},
-	sender: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "sender", value: wellFormed(value, name) }]),
-	owner: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "owner", value: wellFormed(value, name) }]),
+	sender: (value, name) => [{ kind: "equal", field: "sender", value: wellFormed(value, name) }],
+	owner: (value, name) => [{ kind: "equal", field: "owner", value: wellFormed(value, name) }],
 	executionStatuses(values, name) {
 		const [status, ...others] = statuses(values, name);
 		if (status === undefined) return [];
@@ -90,20 +83,16 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	},
 	executionStatusesNot(values, name) {
 		const excluded = new Set<number>(statuses(values, name));
-		if (excluded.size === 0) return [];
 		// The others, because an index finds them.
 		return [{ kind: "one_of", field: "executionStatus", values: [...STATUSES.difference(excluded)] }];
 	},
-	activityFrom: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "activityAt", from: timeBound(value, name) }],
-	activityTo: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "activityAt", to: timeBound(value, name) }],
-	costFrom: (value, name) => (value === undefined ? [] : [{ kind: "cost", from: number(value, name) }]),
-	costTo: (value, name) => (value === undefined ? [] : [{ kind: "cost", to: number(value, name) }]),
-	hasError: (value) => (value === undefined ? [] : [{ kind: "error", value }]),
-	hasGaps: (value) => (value === undefined ? [] : [{ kind: "gaps", value }]),
+	activityFrom: (value, name) => [{ kind: "time", field: "activityAt", from: timeBound(value, name) }],
+	activityTo: (value, name) => [{ kind: "time", field: "activityAt", to: timeBound(value, name) }],
+	costFrom: (value, name) => [{ kind: "cost", from: number(value, name) }],
+	costTo: (value, name) => [{ kind: "cost", to: number(value, name) }],
+	hasError: (value) => [{ kind: "error", value }],
+	hasGaps: (value) => [{ kind: "gaps", value }],
 	ids(values, name) {
-		if (values.length === 0) return [];
 		if (values.length > MAX_IDS) throw invalid(name, `must have at most ${MAX_IDS} entries`);
 		// Sorted and each once, because a page token is valid for equal conditions only.
 		return [{ kind: "ids", ids: [...new Set(values.map((value) => uuid(value, name)))].sort() }];
@@ -187,9 +176,11 @@ export function conditionsOfFields<Filter extends Message, Condition>(
 	if (filter.$unknown !== undefined && filter.$unknown.length > 0)
 		throw new ServiceError("invalid_argument", "the filter has a field that this release does not know");
 	const isField = (name: string): name is Field<Filter> & string => Object.hasOwn(meanings, name);
-	return fields.flatMap(({ localName, name }) => {
+	return fields.flatMap((field) => {
+		const { localName, name } = field;
 		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
-		return meanings[localName](filter[localName], `${prefix}${name}`);
+		const value = filter[localName];
+		return value == null || !isFieldSet(filter, field) ? [] : meanings[localName](value, `${prefix}${name}`);
 	});
 }
 
