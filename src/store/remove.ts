@@ -6,6 +6,7 @@ import {
 	meetingQuery,
 	type StoredConversation,
 } from "./conversation-lists.ts";
+import type { StoredEvent } from "./entries.ts";
 import { closeGap, removeOldGaps } from "./gaps.ts";
 import { isOfRow } from "./rows.ts";
 import { deriveScoreValues } from "./scores.ts";
@@ -248,11 +249,7 @@ export async function removeEntriesOf(session: Session, conversationId: string):
 }
 
 /** An entry that was removed. It has the owner of its conversation. */
-interface RemovedEntry {
-	readonly conversationId: string;
-	readonly sequence: bigint;
-	readonly owner: string | undefined;
-}
+type RemovedEntry = Pick<StoredEvent, "conversationId" | "sequence" | "owner">;
 
 /**
  * Removes entries of a log with their words in the index of search. Their sequences are not used again.
@@ -357,7 +354,7 @@ export type Due = { readonly deletedBefore: bigint } | { readonly meets: readonl
 
 /** Updates that a policy no longer keeps. */
 export interface PrunableUpdates {
-	readonly updates: readonly { readonly conversationId: string; readonly sequence: bigint }[];
+	readonly updates: readonly Pick<RemovedEntry, "conversationId" | "sequence">[];
 	/** The conversation to go on with; undefined after the last one. */
 	readonly next: string | undefined;
 }

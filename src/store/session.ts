@@ -228,9 +228,7 @@ export interface Claim {
 }
 
 /** What claims work. */
-export interface Claims {
-	readonly claim: (claim: Claim) => Promise<boolean>;
-}
+export type Claims = Calls<{ readonly claim: typeof claim }>;
 
 /** Claims some work, or renews the claim. Returns false when another holder has the claim. */
 export async function claim(

@@ -10,11 +10,7 @@ import { recordSize } from "./records.ts";
 /** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */
 type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limit" | "maxBytes" | "withRecords">;
 
-export interface LogEntry {
-	readonly sequence: bigint;
-	readonly conversationId: string;
-	readonly owner: string | undefined;
-}
+export type LogEntry = Pick<StoredEvent, "sequence" | "conversationId" | "owner">;
 
 /** A log of the store, as lists and watches read it. `Filter` adds the filter of its queries to {@link EntryQuery}. */
 export interface EntryLog<Entry extends LogEntry, Filter extends object = object> {

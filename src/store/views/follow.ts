@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
-import type { LogTable } from "../sequence-log.ts";
+import type { StoredEvent } from "../entries.ts";
+import type { LogTable, NewestSequences } from "../sequence-log.ts";
 import { readNewest, type Session } from "../session.ts";
 import { bigint, boolean, nullable, type Row, text } from "../values.ts";
 
@@ -8,10 +9,7 @@ import { bigint, boolean, nullable, type Row, text } from "../values.ts";
 export type ViewName = "conversations" | "usage";
 
 /** The entries of both logs up to which a view has followed. */
-export interface ViewPosition {
-	readonly updates: bigint;
-	readonly events: bigint;
-}
+export type ViewPosition = NewestSequences;
 
 /** The position of a view that has followed nothing. */
 export const NOTHING: ViewPosition = { updates: 0n, events: 0n };
@@ -89,10 +87,7 @@ export interface AppendedEntries {
 	})[];
 }
 
-interface EntryOf {
-	readonly conversationId: string;
-	readonly sequence: bigint;
-}
+type EntryOf = Pick<StoredEvent, "conversationId" | "sequence">;
 
 /**
  * Conversations with entries that the views have not followed, which wait to be derived. A conversation with several entries is
@@ -278,7 +273,7 @@ export interface ViewLag {
 
 /** Returns how far all views are behind the logs. */
 export async function listViews({ all, dialect: { schema } }: Session): Promise<ViewLag[]> {
-	const first = (log: "updates" | "events") =>
+	const first = (log: LogTable) =>
 		`(SELECT e.received_at FROM ${schema}${log} e WHERE e.sequence > v.${log} ORDER BY e.sequence LIMIT 1)`;
 	const rows = await all(
 		`SELECT v.name, ${first("updates")} AS first_update, ${first("events")} AS first_event FROM ${schema}views v
