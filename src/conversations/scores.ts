@@ -24,7 +24,7 @@ import { keyOf } from "../store/values.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { conditionsOf, scoreName, timeBound, uuid, wellFormed } from "./read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "./read/page.ts";
-import { groupsOf, MAX_ROWS } from "./read/report-usage.ts";
+import { groupsOf, MAX_ROWS, tooMany } from "./read/report-usage.ts";
 import type { StoreReads } from "./read/visible-store.ts";
 
 /** Maximum number of scores in a batch. */
@@ -107,8 +107,7 @@ export function scoresOf(store: ScoreStore) {
 			conditions: conditionsOf(request.filter),
 			limit: MAX_ROWS,
 		});
-		if (rows.length > MAX_ROWS || categories.length > MAX_ROWS)
-			throw new ServiceError("invalid_argument", `the report has more than ${MAX_ROWS} rows: ask for fewer groups`);
+		if (rows.length > MAX_ROWS || categories.length > MAX_ROWS) throw tooMany("rows: ask for fewer groups");
 		const dateOf = (days: string) => new Date(Number(days) * DAY_MILLISECONDS).toISOString().slice(0, 10);
 		const day = groups.findIndex(({ kind }) => kind === "day");
 		const categoriesOf = Map.groupBy(categories, ({ group }) => JSON.stringify(group));

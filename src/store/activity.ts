@@ -4,6 +4,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { NewEvent, NewEvents, ReportedError } from "./entries.ts";
 import type { OpenGaps } from "./gaps.ts";
+import { max } from "./values.ts";
 
 /** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
 export interface Activity {
@@ -70,17 +71,19 @@ export function addEvents(
 		const { eventId, happenedAt, isLeaf, kind, source, error } = event;
 		const message = event.message === undefined ? undefined : { text: event.message, at: happenedAt };
 		const isOfUser = kind === "MessageEvent" && source === "user";
-		if (isLeaf) leafAt = laterOf(happenedAt, leafAt);
+		if (isLeaf) leafAt = max(happenedAt, leafAt ?? happenedAt);
 		const sequence = added.get(event);
 		if (sequence === undefined) continue;
 		activity = {
 			eventCount: (activity?.eventCount ?? 0n) + 1n,
-			lastAt: laterOf(happenedAt, activity?.lastAt),
+			lastAt: max(happenedAt, activity?.lastAt ?? happenedAt),
 			message: message === undefined ? activity?.message : latest(activity?.message, message),
 			firstMessage: earliest(activity?.firstMessage, isOfUser ? message : undefined),
 			error: error === undefined ? activity?.error : latest(activity?.error, { ...error, at: happenedAt, sequence }),
 			leaf: leafAt !== undefined && isLeaf ? latest(activity?.leaf, { text: eventId, at: leafAt }) : activity?.leaf,
-			lastStateUpdateAt: isLeaf ? activity?.lastStateUpdateAt : laterOf(happenedAt, activity?.lastStateUpdateAt),
+			lastStateUpdateAt: isLeaf
+				? activity?.lastStateUpdateAt
+				: max(happenedAt, activity?.lastStateUpdateAt ?? happenedAt),
 		};
 	}
 	return activity;
@@ -157,10 +160,6 @@ function latest<Timed extends { readonly at: bigint }>(before: Timed | undefined
 
 function earliest(before: TimedText | undefined, next: TimedText | undefined): TimedText | undefined {
 	return before === undefined || (next !== undefined && next.at < before.at) ? next : before;
-}
-
-function laterOf(time: bigint, other: bigint | undefined): bigint {
-	return other !== undefined && other > time ? other : time;
 }
 
 /** A text from an event, and the time by which it is ordered, in microseconds since the Unix epoch. */

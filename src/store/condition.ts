@@ -85,11 +85,10 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 				condition.before === undefined || (microsecondsOf(summary.gaps.since) ?? condition.before) < condition.before
 			);
 		case "time": {
-			const { field } = condition;
+			const { field, from, to } = condition;
 			const time = microsecondsOf(
 				field === "activityAt" ? (summary.lastActivityAt ?? summary.updatedAt) : summary[field],
 			);
-			const { from, to } = condition;
 			return time !== undefined && (from === undefined || time >= from) && (to === undefined || time < to);
 		}
 		case "score":
@@ -108,8 +107,7 @@ export function isCountedFast(conditions: readonly Condition[]): boolean {
 }
 
 /** The orders of a list. The largest value comes first; of equal values, the one with the newest current update. */
-export const listOrders = ["updated", "activity", "created", "cost", "tokens", "score"] as const;
-export type ListOrder = (typeof listOrders)[number];
+export type ListOrder = "updated" | "activity" | "created" | "cost" | "tokens" | "score";
 
 /** What stands for a cost or tokens that were not reported: less than all others, so that they come last in each order. */
 export const NOT_REPORTED = -1;
@@ -148,7 +146,7 @@ export const MAX_ID_LENGTH = 256;
 /** Base-2 logarithm of the number of sequences in a block of `event_times`, which has the times of its events. */
 export const BLOCK_BITS = 10;
 
-/** The range of all times: microseconds since the Unix epoch, in 64 bits. */
+/** The range of all times, and of all sequences: integers of 64 bits. */
 export const EVER = { from: -(2n ** 63n), to: 2n ** 63n - 1n };
 
 /** Returns the range of time that all conditions select together; undefined when none is on the time. */

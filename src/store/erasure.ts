@@ -5,7 +5,7 @@ import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate, UpdateQuery } from "./entries.ts";
 import type { Session, Test } from "./session.ts";
 import { type RowOf, readRow, selectRows } from "./typed-rows.ts";
-import { bindable } from "./values.ts";
+import { bindable, max } from "./values.ts";
 
 /**
  * Erased conversations. Of an erased conversation the store keeps one row, without its id: it is the update that tells
@@ -47,7 +47,7 @@ export interface Erased {
  */
 export function markedTime(lifeBeganAt: bigint | undefined, createdAt: bigint | undefined, erasedAt: bigint): bigint {
 	const time = lifeBeganAt ?? erasedAt;
-	return createdAt !== undefined && createdAt > time ? createdAt : time;
+	return max(createdAt ?? time, time);
 }
 
 /** Returns the SHA-256 of the id of a conversation, in lower-case hexadecimal digits. */

@@ -1,5 +1,5 @@
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { BLOCK_BITS, type EventCondition, timeRangeOf } from "./condition.ts";
+import { BLOCK_BITS, EVER, type EventCondition, timeRangeOf } from "./condition.ts";
 import type { EventQuery, RecordState, StoredEvent, StoredUpdate, UpdateQuery } from "./entries.ts";
 import { listErasures, withErasures } from "./erasure.ts";
 import { revisionOf } from "./head.ts";
@@ -259,7 +259,7 @@ async function readEvents({ all, dialect }: Session, sequences: readonly bigint[
  */
 function boundsOf({ dialect }: Session, { after, before, conditions = [] }: EventQuery): Sql[] {
 	const column = "e.sequence";
-	const end = bindable(before ?? LAST);
+	const end = bindable(before ?? EVER.to);
 	const range = timeRangeOf(conditions);
 	if (range === undefined) return [sql(`${column} > ? AND ${column} < ?`, bindable(after), end)];
 	const { schema, least, greatest } = dialect;
@@ -268,7 +268,7 @@ function boundsOf({ dialect }: Session, { after, before, conditions = [] }: Even
 	// Without such a block no event passes.
 	return [
 		sql(
-			`${column} > ${greatest}(?, (SELECT coalesce((min(block) << ${BLOCK_BITS}) - 1, ${LAST}) FROM ${blocks}))`,
+			`${column} > ${greatest}(?, (SELECT coalesce((min(block) << ${BLOCK_BITS}) - 1, ${EVER.to}) FROM ${blocks}))`,
 			bindable(after),
 			...selected,
 		),
@@ -279,8 +279,6 @@ function boundsOf({ dialect }: Session, { after, before, conditions = [] }: Even
 		),
 	];
 }
-
-const LAST = 2n ** 63n - 1n;
 
 function conditionSql(condition: EventCondition): Sql[] {
 	switch (condition.kind) {

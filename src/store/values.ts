@@ -59,8 +59,7 @@ export function min(one: bigint, other: bigint): bigint {
 
 /** Clamps a value to the range of a 64-bit integer column, so that it can be bound as a query parameter. */
 export function bindable(value: bigint): bigint {
-	if (value > MAX_INTEGER) return MAX_INTEGER;
-	return value < -MAX_INTEGER ? -MAX_INTEGER : value;
+	return max(-MAX_INTEGER, min(MAX_INTEGER, value));
 }
 
 /** A record of an update: whole, or a delta. */
@@ -91,11 +90,6 @@ const MAX_KEY_LENGTH = 256;
 export function keyOf(text: string): string {
 	if (text.length <= MAX_KEY_LENGTH) return text;
 	return `${text.slice(0, MAX_KEY_LENGTH)}…${hash("sha256", text, "hex")}`.toWellFormed();
-}
-
-/** As {@link keyOf}; null for none. */
-export function keyOrNull(text: string | undefined): string | null {
-	return text === undefined ? null : keyOf(text);
 }
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;

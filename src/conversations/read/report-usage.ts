@@ -15,6 +15,7 @@ import { COST_UNITS } from "../../record/stats.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { Store } from "../../store/store.ts";
 import { USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
+import { max, min } from "../../store/values.ts";
 import { type Amounts, isLimited, sumOf } from "../../usage/amounts.ts";
 import { quarterOf } from "../../usage/ledger.ts";
 import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
@@ -107,7 +108,8 @@ export class ReportUsage {
 			limit: MAX_ROWS,
 		};
 		const { rows, conversations } = await this.#store.reportUsage(query);
-		if (rows.length > MAX_ROWS) throw tooManyRows();
+		if (rows.length > MAX_ROWS)
+			throw tooMany("rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top");
 		return create(ReportUsageResponseSchema, {
 			rows: rows.map(({ period, group, isRest, amounts, conversations: of }) => {
 				const start = periods[period]?.start;
@@ -129,13 +131,13 @@ export class ReportUsage {
 		if (from !== undefined && to !== undefined && from > to) throw invalid("to", "must not be before from");
 		const known = await this.#store.getUsageRange();
 		if (known === undefined) return [];
-		const first = from === undefined ? known.first : later(quarterOf(from), known.first);
-		const beyond = to === undefined ? known.beyond : earlier(-quarterOf(-to), known.beyond);
+		const first = from === undefined ? known.first : max(quarterOf(from), known.first);
+		const beyond = to === undefined ? known.beyond : min(-quarterOf(-to), known.beyond);
 		const range = { first: Number(first), beyond: Number(beyond) };
 		const periods =
 			periodsOf(step, offsetAt, [range], MAX_ROWS) ??
 			periodsOf(step, offsetAt, await this.#used(range, step === "hour" ? "hour" : "day"), MAX_ROWS);
-		if (periods === undefined) throw tooManyPeriods();
+		if (periods === undefined) throw tooMany("periods with usage: ask for a shorter range, or a longer step");
 		return periods;
 	}
 
@@ -155,9 +157,6 @@ export class ReportUsage {
 function bound(time: Timestamp | undefined, field: string): bigint | undefined {
 	return time && timeBound(time, field);
 }
-
-const later = (a: bigint, b: bigint): bigint => (a > b ? a : b);
-const earlier = (a: bigint, b: bigint): bigint => (a < b ? a : b);
 
 /**
  * Returns the groups of a report.
@@ -195,12 +194,7 @@ function totalsOf(amounts: Amounts, conversations: number): UsageTotals {
 	});
 }
 
-function tooManyPeriods(): ServiceError {
-	const message = `the report has more than ${MAX_ROWS} periods with usage: ask for a shorter range, or a longer step`;
-	return new ServiceError("invalid_argument", message);
-}
-
-function tooManyRows(): ServiceError {
-	const message = `the report has more than ${MAX_ROWS} rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top`;
-	return new ServiceError("invalid_argument", message);
+/** @param what of which there are too many, and what helps */
+export function tooMany(what: string): ServiceError {
+	return new ServiceError("invalid_argument", `the report has more than ${MAX_ROWS} ${what}`);
 }

@@ -8,7 +8,7 @@ import { positionOfEvents } from "../head.ts";
 import { columnsFrom, columnValue, isOfRow } from "../rows.ts";
 import { deriveScoreValues, describeScoreValues } from "../scores.ts";
 import type { Change, Columns, Session } from "../session.ts";
-import { bigint, blob, keyOf, keyOrNull, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, keyOf, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
@@ -114,30 +114,25 @@ export async function resetConversations(session: Session): Promise<void> {
 	await moveView(session, "conversations", NOTHING);
 }
 
+/** Columns of a row that are those of what it is derived from. */
+const OF_HEAD = [
+	...["conversation_id", "sequence", "status", "created_at", "updated_at", "run_started_at", "posted_at"],
+	...["sender", "owner", "gap_count", "gaps_since"],
+];
+
 function rowOf(head: Row, summary: ConversationSummary, before: Row | undefined): Columns {
-	const { title = null } = summary;
-	const column = (name: string) => columnValue(head[name]);
+	const { title = null, parentConversationId: parent, forkedFromConversationId: fork } = summary;
 	return {
-		conversation_id: column("conversation_id"),
-		sequence: column("sequence"),
-		status: column("status"),
+		...Object.fromEntries(OF_HEAD.map((name) => [name, columnValue(head[name])])),
 		agent_kind: keyOf(summary.agentKind),
 		model: keyOf(summary.model),
 		// A summary that cannot be rewritten still names a conversation that was erased.
-		parent_id: head.parent_id === null ? null : keyOrNull(summary.parentConversationId),
-		source_id: head.source_id === null ? null : keyOrNull(summary.forkedFromConversationId),
-		created_at: column("created_at"),
-		updated_at: column("updated_at"),
-		run_started_at: column("run_started_at"),
-		posted_at: column("posted_at"),
-		sender: nullable(text, head.sender) ?? null,
-		owner: nullable(text, head.owner) ?? null,
+		parent_id: head.parent_id === null || parent === undefined ? null : keyOf(parent),
+		source_id: head.source_id === null || fork === undefined ? null : keyOf(fork),
 		cost: summary.accumulatedCost === undefined ? NOT_REPORTED : sumOfCosts([summary.accumulatedCost]),
 		tokens: orderedTokens(summary.tokens),
 		activity_at: columnValue(head.last_at ?? head.updated_at),
 		has_error: hasError(head),
-		gap_count: column("gap_count"),
-		gaps_since: column("gaps_since"),
 		title,
 		title_words: title === before?.title ? columnValue(before.title_words) : title === null ? null : titleWords(title),
 	};
