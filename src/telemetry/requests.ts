@@ -80,12 +80,7 @@ export class ObservedRequest {
 	#failure: string | undefined;
 	#ended = false;
 
-	constructor(
-		requests: Requests,
-		target: RequestTarget,
-		headerOf: HeaderOf,
-		peerOf: (() => string | undefined) | undefined,
-	) {
+	constructor(requests: Requests, target: RequestTarget, headerOf: HeaderOf, peerOf?: () => string | undefined) {
 		const given = headerOf(REQUEST_ID_HEADER);
 		this.id = given !== undefined && ACCEPTED_ID.test(given) ? given : randomUUID();
 		this.#requests = requests;
@@ -132,27 +127,17 @@ export class ObservedRequest {
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
 		if (this.#caller === undefined && this.#failure === "unauthenticated")
 			metrics.unauthenticated(this.#target.transport);
-		this.#reportRefusal(error, conversationId);
+		if (this.#isPost && this.#caller !== undefined)
+			this.#requests.onRefused?.({
+				caller: this.#caller,
+				route: this.#target.route,
+				error,
+				conversationId: (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId,
+				size: this.#bytes,
+				body: this.#body,
+			});
 		this.#conversationId = conversationId;
 		log.requestFailed(this.#info(), error);
-	}
-
-	#reportRefusal(error: unknown, namedConversation: string | undefined): void {
-		const service = error instanceof ServiceError ? error : undefined;
-		if (!this.#isPost || this.#caller === undefined) return;
-		this.#requests.onRefused?.({
-			caller: this.#caller,
-			route: this.#target.route,
-			error,
-			conversationId: service?.conversationId ?? namedConversation,
-			size: this.#bytes,
-			body: this.#body,
-		});
-	}
-
-	/** Address and port of the client, of a request without a valid key. */
-	#peer(): string | undefined {
-		return this.#caller === undefined ? this.#peerOf?.() : undefined;
 	}
 
 	/**
@@ -183,7 +168,8 @@ export class ObservedRequest {
 			transport,
 			operation: transport === "http" ? `${method} ${route ?? path}` : (route ?? path),
 			caller: this.#caller?.name,
-			peer: this.#peer(),
+			// Of a request without a valid key.
+			peer: this.#caller === undefined ? this.#peerOf?.() : undefined,
 			requestId: this.id,
 			traceId: this.#span?.traceId,
 			conversationId: this.#conversationId,
