@@ -90,25 +90,9 @@ export class AgentServerClient {
 	 */
 	async *conversations(): AsyncGenerator<Page<ListedConversation>, void, undefined> {
 		let isKnown = false;
-		const pages = this.#pages(
-			"conversations",
-			{ sort_order: "CREATED_AT" },
-			(item) => {
-				const id = memberOf(item, "id");
-				const uuid = typeof id === "string" ? parseUuid(id) : undefined;
-				if (uuid === undefined)
-					throw new AgentServerError("The agent server lists a conversation whose id is not a UUID", true);
-				return {
-					id: uuid,
-					updatedAt: textOf(memberOf(item, "updated_at")),
-					status: textOf(memberOf(item, "execution_status")),
-				};
-			},
-			this.#options.signal,
-		);
-		for await (const page of pages) {
+		for await (const page of this.#pages("conversations", { sort_order: "CREATED_AT" }, this.#options.signal)) {
 			isKnown = true;
-			yield page;
+			yield { ...page, items: page.items.map(listedFrom) };
 		}
 		if (!isKnown)
 			throw new AgentServerError("The agent server has no list of conversations. Is this its address?", true);
@@ -119,12 +103,12 @@ export class AgentServerClient {
 	 *
 	 * @throws AgentServerError when they cannot be read
 	 */
-	async *events(
+	events(
 		conversationId: string,
 		order: "TIMESTAMP" | "TIMESTAMP_DESC",
 		signal: AbortSignal,
 	): AsyncGenerator<Page<ExactJsonObject>, void, undefined> {
-		yield* this.#pages(`conversations/${conversationId}/events`, { sort_order: order }, (item) => item, signal);
+		return this.#pages(`conversations/${conversationId}/events`, { sort_order: order }, signal);
 	}
 
 	/** Returns the JSON text of a record with its skills; undefined when the conversation is not known. */
@@ -157,12 +141,11 @@ export class AgentServerClient {
 	 * Yields a list in pages, also the first one when it is empty. Whatever the server answers, the list has an end: an empty
 	 * page is the last one, no page comes twice, and there are at most `maxPages`.
 	 */
-	async *#pages<Item>(
+	async *#pages(
 		list: string,
 		query: Readonly<Record<string, string>>,
-		itemOf: (item: ExactJsonObject) => Item,
 		signal: AbortSignal,
-	): AsyncGenerator<Page<Item>, void, undefined> {
+	): AsyncGenerator<Page<ExactJsonObject>, void, undefined> {
 		const seen = new Set<string>();
 		const { pageSize, maxPages } = this.#options;
 		let limit = pageSize;
@@ -180,7 +163,7 @@ export class AgentServerClient {
 				limit = Math.max(1, Math.floor(limit * SMALLER_PAGE));
 				continue;
 			}
-			yield { ...page, items: page.items.map(itemOf) };
+			yield page;
 			if (page.nextPageId === undefined) return;
 			if (seen.has(page.nextPageId)) throw new AgentServerError("The agent server repeats the pages of a list", false);
 			if (seen.size === maxPages) throw new AgentServerError("The agent server lists pages without end", false);
@@ -284,6 +267,13 @@ function pageOf(body: Buffer): Page<ExactJsonObject> {
 		throw new AgentServerError("Its id of the next page is too long", true);
 	const isLast = nextPageId === "" || items.length === 0;
 	return { items, nextPageId: isLast ? undefined : nextPageId };
+}
+
+function listedFrom(item: ExactJsonObject): ListedConversation {
+	const id = parseUuid(textOf(memberOf(item, "id")) ?? "");
+	if (id === undefined)
+		throw new AgentServerError("The agent server lists a conversation whose id is not a UUID", true);
+	return { id, updatedAt: textOf(memberOf(item, "updated_at")), status: textOf(memberOf(item, "execution_status")) };
 }
 
 function jsonOf(body: Buffer): ExactJson {
