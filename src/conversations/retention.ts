@@ -72,9 +72,6 @@ export function daysBefore(now: bigint, days: number): bigint {
 	return now - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
 }
 
-/** Maximum number of updates and events that a step removes. */
-const STEP = 200;
-
 /** A rule by which conversations are removed as a whole. */
 export interface RetentionRule {
 	/** As it is written in the configuration, such as `tag:env=dev`. */
@@ -92,5 +89,5 @@ export function stepsOf(
 	store: Pick<Store, "pruneConversations">,
 	rules: readonly RetentionRule[],
 ): readonly RetentionStep[] {
-	return rules.map((rule) => (now) => store.pruneConversations(conditionsOf(dueBy(rule, now)), STEP));
+	return rules.map((rule) => (now) => store.pruneConversations(conditionsOf(dueBy(rule, now)), PACE.step));
 }

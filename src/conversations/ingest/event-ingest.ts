@@ -43,8 +43,6 @@ const ID_FIELD = IngestConversationEventsRequestSchema.field.conversationId.numb
 /** Number of conversations that {@link EventIngest.applyAllUnappliedEvents} lists at a time, not counting failed ones. */
 const UNAPPLIED_PAGE_SIZE = 100;
 
-const UNCHANGED: IngestedEvents = { stored: 0, updateSequence: undefined };
-
 type EventStore = Pick<Store, "appendEvents" | "getOwnership" | "getRecordState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
 
@@ -251,7 +249,7 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 					happenedAt,
 				}));
 			const isUpToDate = newUpdates.length === 0 && !state.hasUnappliedEvents;
-			if (isUpToDate && batch.events.length === 0) return UNCHANGED;
+			if (isUpToDate && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
 			const { effect, refused } = isUpToDate
 				? { effect: undefined, refused: [] }
 				: await applyToCurrent(conversationId, state, newUpdates);
@@ -259,7 +257,11 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 			const appended = await store.appendEvents({ ...batch, events, effect }, signal);
 			if (appended !== undefined) return await finish(batch, appended, refused);
 		}
-		throw conflicting(conversationId);
+		throw new ServiceError(
+			"unavailable",
+			"the conversation was changed by another request at the same time; try again",
+			{ conversationId },
+		);
 	}
 
 	/**
@@ -364,12 +366,4 @@ export function conversationIdIn(request: Uint8Array): string {
 		// The intake refuses the request.
 	}
 	return parseUuid(id) ?? id;
-}
-
-function conflicting(conversationId: string): ServiceError {
-	return new ServiceError(
-		"unavailable",
-		"the conversation was changed by another request at the same time; try again",
-		{ conversationId },
-	);
 }

@@ -111,11 +111,7 @@ async function newestPage(search: Search, scope: ListScope, token: string, size:
 	) {
 		limit = Math.min(limit, MAX_READ);
 		const documents = await search.find({ before, except: [...done], limit });
-		for (const document of documents) {
-			const own = known.get(document.conversationId);
-			if (own === undefined) known.set(document.conversationId, [document]);
-			else own.push(document);
-		}
+		for (const document of documents) known.getOrInsertComputed(document.conversationId, () => []).push(document);
 		const ids = [...new Set(documents.map(({ conversationId }) => conversationId))];
 		const earlier = start === undefined ? new Set<string>() : await search.conversationsWithin(ids, { from: start });
 		for (const id of earlier) done.add(id);

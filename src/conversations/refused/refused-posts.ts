@@ -107,7 +107,7 @@ export class RefusedPosts implements AsyncDisposable {
 	 * @param now milliseconds of Unix time
 	 * @returns false when there is no room, or no key to encrypt the body with: nothing was stored
 	 */
-	async accept(batch: Refusal & { readonly conversationId: string }, now = Date.now()): Promise<boolean> {
+	async accept(batch: AcceptedBatch, now = Date.now()): Promise<boolean> {
 		const { body } = batch;
 		return body !== undefined && this.#sealed.canSeal && (await this.#keep(batch, body, true, now));
 	}
