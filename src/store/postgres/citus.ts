@@ -84,7 +84,8 @@ export async function byServer(session: Session, conversationIds: readonly strin
 export async function distribute(
 	transaction: (work: (session: Session) => Promise<void>) => Promise<void>,
 ): Promise<void> {
-	for (const table of allTables("postgres").toSorted(firstFirst))
+	const isFirst = ({ name }: Table) => name === "heads";
+	for (const table of allTables("postgres").toSorted((one, other) => Number(isFirst(other)) - Number(isFirst(one))))
 		await transaction(async (session) => {
 			const name = SCHEMA.postgres + table.name;
 			if ((await distributedTables(session)).has(name)) return;
@@ -98,10 +99,6 @@ export async function distribute(
 			else if (MANAGED.includes(table.name))
 				await session.query({ text: "SELECT citus_add_local_table_to_metadata($1)", values: [name] });
 		});
-}
-
-function firstFirst(one: Table, other: Table): number {
-	return Number(other.name === "heads") - Number(one.name === "heads");
 }
 
 /** Returns the column of a table's key that has the conversation. */

@@ -9,7 +9,7 @@ import { methodsOf, Running, reads, type Store, viewReads, writes } from "../sto
 import { isConversationId, max } from "../values.ts";
 import { FollowTimer, NOTHING, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
-import { Appender, type WriteLimits } from "./appender.ts";
+import { Appender } from "./appender.ts";
 import { requireOneConnection } from "./citus.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
@@ -100,9 +100,7 @@ function storeOf(
 			connections.transaction((transaction) => work(postgresSession(transaction))),
 		);
 
-	function limits(signal: CallSignal | undefined): WriteLimits {
-		return { signal, until: performance.now() + WRITE_TIMEOUT };
-	}
+	const limits = (signal: CallSignal | undefined) => ({ signal, until: performance.now() + WRITE_TIMEOUT });
 
 	/**
 	 * Runs work that rewrites stored entries, and lets the readers of all processes know.

@@ -13,6 +13,8 @@ const IDLE_TIMEOUT = 60_000;
 const FULL_RETRY_DELAY = 100;
 /** Message of the pool's error when no connection became free in time. */
 const NONE_FREE = "timeout exceeded when trying to connect";
+/** SQLSTATE when a connection limit is reached: that of the server, the database, or the role. */
+const TOO_MANY_CONNECTIONS = "53300";
 
 /** The pools of connections to the primary. */
 interface Server {
@@ -91,7 +93,8 @@ export async function findPrimary(settings: PostgresSettings, log: ThreadLogger,
 						throw new ServiceError("unavailable", "all connections to the database are in use");
 					const failure = databaseError(error);
 					// The existing connections still work; one of them may be free soon.
-					const serves = isFull(failure) && server.pool.totalCount > 0;
+					const isFull = failure instanceof DatabaseError && failure.sqlState === TOO_MANY_CONNECTIONS;
+					const serves = isFull && server.pool.totalCount > 0;
 					if (!serves) void lose(found, server);
 					if (!serves || performance.now() > until) throw failure;
 					await delay(FULL_RETRY_DELAY);
@@ -170,18 +173,8 @@ async function endPools({ pool, outside }: Server): Promise<void> {
 /** Message of the driver's error when the server does not support TLS. */
 const NO_TLS = "The server does not support SSL connections";
 
-/** Returns whether a connection limit is reached: that of the server, the database, or the role. */
-function isFull(failure: ServiceError): boolean {
-	return failure instanceof DatabaseError && failure.sqlState === "53300";
-}
-
-/** Why connections broke. */
-const broken = new WeakMap<pg.ClientBase, Error>();
-
-/** Returns why a connection broke; undefined while it is not known to be broken. */
-export function whyBroken(client: pg.ClientBase): Error | undefined {
-	return broken.get(client);
-}
+/** Why connections broke, of those that are known to be broken. */
+export const broken = new WeakMap<pg.ClientBase, Error>();
 
 function makePool(options: pg.PoolConfig, prepare: string): pg.Pool {
 	const pool = new pg.Pool({
@@ -251,17 +244,14 @@ async function tlsOptions(tls: PostgresTls, host: string): Promise<Exclude<pg.Cl
 	const { mode, rootCert } = tls;
 	if (mode === "disable" || host.startsWith("/")) return false;
 	const verifies = mode === "verify-ca" || mode === "verify-full" || (mode === "require" && rootCert !== undefined);
+	const isFile = rootCert !== undefined && rootCert !== "system";
 	return {
 		// The certificate is verified for this name. The driver itself passes host names only, no IP addresses.
 		host,
 		rejectUnauthorized: verifies,
 		...(mode !== "verify-full" && { checkServerIdentity: () => undefined }),
-		...(verifies && { ca: await authorities(rootCert) }),
+		...(verifies && { ca: isFile ? await readFile(rootCert) : [...rootCertificates] }),
 		...(tls.cert !== undefined && { cert: await readFile(tls.cert) }),
 		...(tls.key !== undefined && { key: await readFile(tls.key) }),
 	};
-}
-
-async function authorities(rootCert: string | undefined): Promise<Buffer | string[]> {
-	return rootCert === undefined || rootCert === "system" ? [...rootCertificates] : await readFile(rootCert);
 }

@@ -1,6 +1,6 @@
 import { LRUCache } from "lru-cache";
 import { SCHEMA as SCHEMAS } from "../schema.ts";
-import type { Session as AnySession, Change, Columns, Dialect, Terms, Value } from "../session.ts";
+import type { Session as AnySession, Change, Columns, Dialect, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, isConversationId, type Row } from "../values.ts";
 import { lockSettled } from "./citus.ts";
@@ -37,13 +37,6 @@ const DIALECT: Dialect = {
 
 /** What tests whether a value is in a list of ids, which is one parameter. */
 const IN_LIST = "= ANY (?::uuid[])";
-
-/** What statements for PostgreSQL consist of. */
-const POSTGRES: Terms = {
-	dialect: DIALECT,
-	isIn: (column) => `${column} ${IN_LIST}`,
-	isAmong: (column) => `${column} = ANY (?::bigint[])`,
-};
 
 /**
  * The stored form of texts. A PostgreSQL text cannot contain U+0000, which a JSON string can: it is stored as U+0001 and
@@ -190,7 +183,9 @@ function withNumbers(text: string): string {
 export function postgresSession(transaction: Session, prepares = false): AnySession {
 	const run = async (query: Query): Promise<Row[]> => ((await transaction.query(query))[0] ?? []).map(readRow);
 	const session: AnySession = {
-		...POSTGRES,
+		dialect: DIALECT,
+		isIn: (column) => `${column} ${IN_LIST}`,
+		isAmong: (column) => `${column} = ANY (?::bigint[])`,
 		all: (statement, ...values) => {
 			// Of a list Citus asks all servers for the rows of joined tables, of one id only the server that has it.
 			const lists = values.filter(isIds);
