@@ -64,8 +64,6 @@ export async function addAudits(session: Session, [first, ...others]: readonly N
 	);
 }
 
-export const auditWrites = { addAudit };
-
 /** What a caller asks to be written, with the entry about it. */
 export interface Audited<Argument> {
 	readonly of: Argument;
@@ -108,14 +106,9 @@ export interface AccessKeyUse {
 }
 
 /** Returns all keys in the order of their names. */
-async function listAccessKeys(session: Session): Promise<AccessKeyRow[]> {
+export async function listAccessKeys(session: Session): Promise<AccessKeyRow[]> {
 	const rows = await selectRows(session, "access_keys", [], "name");
 	return rows.map((row) => ({ ...row, scopes: row.scopes.split("+") }));
-}
-
-/** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
-async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
-	return await insertNew(session, "access_keys", { ...key, scopes: key.scopes.join("+") });
 }
 
 /** Marks a key as revoked. Returns false, and changes nothing, if there is no such key or it is revoked already. */
@@ -135,9 +128,11 @@ async function touchAccessKeys({ all, dialect: { schema } }: Session, uses: read
 		);
 }
 
-export const accessKeyReads = { listAccessKeys };
 export const accessKeyWrites = {
-	createAccessKey: audited(createAccessKey),
+	/** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
+	createAccessKey: audited((session: Session, key: AccessKeyRow) =>
+		insertNew(session, "access_keys", { ...key, scopes: key.scopes.join("+") }),
+	),
 	revokeAccessKey: audited(revokeAccessKey),
 	touchAccessKeys,
 };

@@ -1,4 +1,4 @@
-import { type Activity, encodeActivity, shownError } from "./activity.ts";
+import { encodeActivity, shownError } from "./activity.ts";
 import { asciiLower, type Condition, EVER, type ListOrder, NOT_REPORTED } from "./condition.ts";
 import {
 	ACTIVITY_COLUMNS,
@@ -149,9 +149,7 @@ async function listInOrder(session: Session, query: ConversationQuery): Promise<
 	);
 	const hasRecord = ({ summary }: Row) => withRecords && summary !== null;
 	const recordOf = await readRecords(session, rows.filter(hasRecord));
-	return rows.map((row) =>
-		conversationFrom(row, joinedActivityFrom(row), hasRecord(row) ? recordOf(row) : undefined, order),
-	);
+	return rows.map((row) => conversationFrom(row, hasRecord(row) ? recordOf(row) : undefined, order));
 }
 
 /** Returns how conversations with a score are found, in the order of its index. */
@@ -325,12 +323,8 @@ function byIndex(test: Sql, index: string | undefined): SqlCondition {
 }
 
 /** Reads a conversation as lists return it. Without a record, `summary` is null. */
-function conversationFrom(
-	row: Row,
-	activity: Activity | undefined,
-	record: StoredConversation["record"],
-	order: ListOrder = "updated",
-): StoredConversation {
+function conversationFrom(row: Row, record: StoredConversation["record"], order: ListOrder): StoredConversation {
+	const activity = joinedActivityFrom(row);
 	const [runStartedAt, value] = [nullable(bigint, row.run_started_at), row.order_value];
 	const since = nullable(bigint, row.gaps_since);
 	const gaps = since === undefined ? undefined : { count: bigint(row.gap_count), since };

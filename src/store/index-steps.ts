@@ -14,7 +14,7 @@ import { bigint, bindable, integer, nullable, text } from "./values.ts";
 
 /** The steps by which the index of search is written, and the documents that it finds. */
 
-async function readIndexProgress({ all, dialect: { schema } }: Session): Promise<IndexProgress> {
+export async function readIndexProgress({ all, dialect: { schema } }: Session): Promise<IndexProgress> {
 	const [row] = await all(`SELECT version, events FROM ${schema}search_progress`);
 	return { version: integer(row?.version), events: bigint(row?.events) };
 }
@@ -115,5 +115,4 @@ async function findTitles(
 	}));
 }
 
-export const indexReads = { readIndexProgress };
 export const indexWrites = { writeIndexStep, resetIndex };

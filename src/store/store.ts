@@ -1,24 +1,15 @@
 import { type CallSignal, ServiceError } from "../errors.ts";
-import { accessKeyReads, accessKeyWrites, auditReads, auditWrites } from "./access.ts";
+import { accessKeyWrites, addAudit, auditReads, listAccessKeys } from "./access.ts";
 import { countWithoutSender } from "./assign-owner.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { compactEvents, type ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
-import type {
-	AppendedEvents,
-	AppendedUpdate,
-	EventQuery,
-	NewEvents,
-	NewUpdate,
-	StoredEvent,
-	StoredUpdate,
-	UpdateQuery,
-} from "./entries.ts";
+import type { AppendedEvents, AppendedUpdate, NewEvents, NewUpdate } from "./entries.ts";
 import { type Erased, type EraseRequest, type Erasure, findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
-import { findDocuments, indexReads, indexWrites } from "./index-steps.ts";
+import { findDocuments, indexWrites, readIndexProgress } from "./index-steps.ts";
 import { getOwnership, type OwnerAssignment } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
@@ -26,7 +17,7 @@ import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } fr
 import { reportScores } from "./score-report.ts";
 import { listScoreValues, scoreReads, scoreWrites } from "./scores.ts";
 import { addRefusals, listSenders } from "./senders.ts";
-import type { LogListener, LogTable, RangeQuery, SequenceLog } from "./sequence-log.ts";
+import type { LogListener, LogTable, SequenceLog } from "./sequence-log.ts";
 import { type Calls, type Claims, claim, type Session } from "./session.ts";
 import type { DocumentQuery, FoundDocument } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
@@ -53,8 +44,8 @@ export const reads = {
 	...auditReads,
 	...budgetReads,
 	...forwardingReads,
-	...accessKeyReads,
-	...indexReads,
+	listAccessKeys,
+	readIndexProgress,
 	...logReads,
 	...refusedReads,
 	...removalReads,
@@ -83,7 +74,7 @@ export const viewReads = {
 
 /** Operations that write. What they write is on disk when they resolve, except for {@link isRepeatable}. */
 export const writes = {
-	...auditWrites,
+	addAudit,
 	...budgetWrites,
 	...forwardingWrites,
 	...accessKeyWrites,
@@ -239,8 +230,8 @@ export function methodsOf({ read, view, write, find, claim, follow, running, sub
 	const pruner = new Pruner(calls);
 	const logOf = <Entry, Query>(log: LogTable, list: SequenceLog<Entry, Query>["list"]): SequenceLog<Entry, Query> => ({
 		list,
-		range: (query?: RangeQuery) => read.readRange({ log, query }),
-		subscribe: (listener: LogListener) => subscribe(log, listener),
+		range: (query) => read.readRange({ log, query }),
+		subscribe: (listener) => subscribe(log, listener),
 	});
 	return {
 		...calls,
@@ -251,12 +242,9 @@ export function methodsOf({ read, view, write, find, claim, follow, running, sub
 		 */
 		findDocuments: (query: DocumentQuery, signal?: CallSignal) => waitForViews(query, (of) => find(of, signal)),
 		/** Endpoints with their deliveries, budgets, and the audit. */
-		tables: {
-			read,
-			write,
-		},
-		updates: logOf<StoredUpdate, UpdateQuery>("updates", read.listUpdates),
-		events: logOf<StoredEvent, EventQuery>("events", read.listEvents),
+		tables: { read, write },
+		updates: logOf("updates", read.listUpdates),
+		events: logOf("events", read.listEvents),
 		/**
 		 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when
 		 * there is none, or it has been pruned.

@@ -616,7 +616,7 @@ class Sums {
 	readonly #sums = new Map<string, { readonly key: Columns; readonly amounts: Amounts }>();
 
 	/** @param row of the ledger */
-	add(row: Row, { sender, owner }: Pick<Whose, "sender" | "owner">, amounts: Amounts): void {
+	add(row: Row, { sender, owner }: Whose, amounts: Amounts): void {
 		for (const length of PERIODS) {
 			const start = periodStart(bigint(row.quarter), length);
 			const key = { length, start, ...someOf(row, NAMES), sender, owner };
