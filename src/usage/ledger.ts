@@ -269,13 +269,14 @@ export class Ledger {
 			this.#rows = rows;
 		}
 		const began = record.life ?? known?.began ?? null;
-		const life = new Booking(
+		const life = book(
 			{ ...NEW_LIFE, ...known, began, rank: record.rank, agentKind },
 			rows,
 			record.isCurrent ? this.#untimed : new Map(),
 			record,
 			{ ...evidence, first: state.firstState },
-		).book(known === undefined);
+			known === undefined,
+		);
 		const others = state.lives.filter((one) => one !== known);
 		const ended = record.isCurrent ? present : undefined;
 		state.lives = [
@@ -321,73 +322,62 @@ export class Ledger {
 	}
 }
 
-/** Books what a record has beyond what is booked of its life. */
-class Booking {
-	/** As it was, but for what is known of the record without its stats. */
-	readonly #life: Life;
-	readonly #rows: Rows;
-	readonly #untimed: UntimedCalls;
-	readonly #record: ShownRecord;
-	readonly #evidence: Evidence;
-	readonly #now: bigint;
+/**
+ * Books what a record has beyond what is booked of its life. Returns the life with what is booked then.
+ *
+ * @param life as it was, but for what is known of the record without its stats
+ * @param rows those of the life, which are changed
+ * @param untimed those of the life, which are changed
+ * @param isFirst whether it is the first record of the life
+ */
+function book(
+	life: Life,
+	rows: Rows,
+	untimed: UntimedCalls,
+	record: ShownRecord,
+	evidence: Evidence,
+	isFirst: boolean,
+): Life {
+	const now = quarterAt(record.time);
 	/** See {@link Life.forkedAt}. */
-	readonly #forkedAt: number | null;
+	const forkedAt = record.isFork || life.forkedAt !== null ? (life.began ?? 0) : null;
+	const { first } = evidence;
+	/** The first full state, if it shows what the fork took over and nothing else. */
+	const firstState = first && (first.lastCost === null || first.lastCost < (forkedAt ?? 0)) ? first : undefined;
+	const bookedBefore = new Map(life.usages);
+	const shown = new Set(record.usages.map(({ usageId }) => usageId));
+	const gone = life.usages.filter(([usageId]) => !shown.has(usageId));
+	for (const [usageId] of gone) {
+		takeBack(rowsOf(usageId));
+		untimed.delete(usageId);
+	}
+	const usages = [
+		...gone.map(([usageId, { first }]) => [usageId, { ...NOT_BOOKED, first }] as const),
+		...record.usages.map(
+			(usage) => [usage.usageId, bookUsage(usage, bookedBefore.get(usage.usageId) ?? NOT_BOOKED)] as const,
+		),
+	];
+	return { ...life, usages, forkedAt };
 
-	/**
-	 * @param rows those of the life, which are changed
-	 * @param untimed those of the life, which are changed
-	 */
-	constructor(life: Life, rows: Rows, untimed: UntimedCalls, record: ShownRecord, evidence: Evidence) {
-		this.#life = life;
-		this.#rows = rows;
-		this.#untimed = untimed;
-		this.#record = record;
-		this.#evidence = evidence;
-		this.#now = quarterAt(record.time);
-		this.#forkedAt = record.isFork || life.forkedAt !== null ? (life.began ?? 0) : null;
+	function rowsOf(usageId: string): UsageRow[] {
+		return rows.list().filter((row) => row.usageId === usageId);
 	}
 
-	/**
-	 * Returns the life with what is booked then.
-	 *
-	 * @param isFirst whether it is the first record of the life
-	 */
-	book(isFirst: boolean): Life {
-		const known = new Map(this.#life.usages);
-		const shown = new Set(this.#record.usages.map(({ usageId }) => usageId));
-		const missing = this.#life.usages.filter(([usageId]) => !shown.has(usageId));
-		for (const [usageId] of missing) {
-			this.#takeBack(this.#rowsOf(usageId));
-			this.#untimed.delete(usageId);
-		}
-		const usages = [
-			...missing.map(([usageId, { first }]) => [usageId, { ...NOT_BOOKED, first }] as const),
-			...this.#record.usages.map(
-				(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED, isFirst)] as const,
-			),
-		];
-		return { ...this.#life, usages, forkedAt: this.#forkedAt };
-	}
-
-	#rowsOf(usageId: string): UsageRow[] {
-		return this.#rows.list().filter((row) => row.usageId === usageId);
-	}
-
-	#takeBack(rows: readonly UsageRow[]): void {
-		for (const row of rows) this.#rows.add(taking(row));
+	function takeBack(booked: readonly UsageRow[]): void {
+		for (const row of booked) rows.add(taking(row));
 	}
 
 	/** Adds amounts to a row of the life. */
-	#add(row: Omit<UsageRow, "agentKind">): void {
-		this.#rows.add({ ...row, agentKind: this.#life.agentKind });
+	function add(row: Omit<UsageRow, "agentKind">): void {
+		rows.add({ ...row, agentKind: life.agentKind });
 	}
 
-	#bookUsage(usage: ShownUsage, known: Booked, isFirst: boolean): Booked {
+	function bookUsage(usage: ShownUsage, known: Booked): Booked {
 		const { usageId, totals, lists } = usage;
-		const listed = lists.isEmpty ? known : this.#bookLists(usage, known);
-		const booked = isFirst && this.#forkedAt !== null ? { ...listed, first: this.#firstOf(usage, listed) } : listed;
-		const taken = this.#takenOf(usage, booked);
-		const sum = sumOf(this.#rowsOf(usageId));
+		const listed = lists.isEmpty ? known : bookLists(usage, known);
+		const booked = isFirst && forkedAt !== null ? { ...listed, first: firstOf(usage, listed) } : listed;
+		const taken = takenOf(usage, booked);
+		const sum = sumOf(rowsOf(usageId));
 		const missing = mapAmounts((name) => {
 			// Without lists the number of calls is not known.
 			if (name === "calls" && lists.isEmpty) return 0n;
@@ -396,39 +386,38 @@ class Booking {
 		});
 		// Each cost of the lists is rounded.
 		const isRounding = (missing.cost < 0n ? -missing.cost : missing.cost) <= BigInt(lists.costs.length + 1);
-		return { ...booked, rest: this.#bookRest(usage, booked, isRounding ? { ...missing, cost: 0n } : missing) };
+		return { ...booked, rest: bookRest(usage, booked, isRounding ? { ...missing, cost: 0n } : missing) };
 	}
 
 	/** Books the entries of the lists that are not booked. When the lists do not begin with those that are, all anew. */
-	#bookLists({ usageId, lists }: ShownUsage, known: Booked): Booked {
-		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists);
-		const isSame = copied === known.copied && this.#forkedAt === this.#life.forkedAt;
+	function bookLists({ usageId, lists }: ShownUsage, known: Booked): Booked {
+		const copied = forkedAt === null ? 0 : copiedCalls(usageId, lists);
+		const isSame = copied === known.copied && forkedAt === life.forkedAt;
 		const isContinued = isSame && lists.begin(known);
-		if (!isContinued) this.#takeBack(new Rows([...this.#rowsOf(usageId), ...this.#restRows(known).map(taking)]).list());
-		const former = new Map(this.#untimed.get(usageId)?.map((call) => [call.position, call]));
+		if (!isContinued) takeBack(new Rows([...rowsOf(usageId), ...restRows(known).map(taking)]).list());
+		const former = new Map(untimed.get(usageId)?.map((call) => [call.position, call]));
 		const untimedCalls = isContinued ? [...former.values()] : [];
 		const from = isContinued ? known : NOT_BOOKED;
-		const orNow = (time: number | undefined) => (time === undefined ? this.#now : quarterAt(time));
-		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#record.latest ? at : undefined);
+		const orNow = (time: number | undefined) => (time === undefined ? now : quarterAt(time));
+		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= record.latest ? at : undefined);
 		for (const cost of lists.costs.slice(from.costs))
-			if (this.#isOwn(cost))
-				this.#add({ usageId, model: cost.model, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
+			if (isOwn(cost)) add({ usageId, model: cost.model, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
 		const isPaired = lists.calls.length === lists.costs.length;
 		const firstCall = Math.max(from.calls, copied);
 		for (const [n, { id, model, tokens }] of lists.calls.slice(firstCall).entries()) {
 			const position = firstCall + n;
 			const paired = isPaired ? lists.costs[position] : undefined;
-			const event = this.#evidence.times.get(id);
+			const event = evidence.times.get(id);
 			const time = event ?? (paired && timeOf(paired));
 			// One that is booked anew stays where it was shown first.
 			const before = former.get(position);
 			const quarter = time === undefined && before?.responseId === id ? before.quarter : orNow(time);
 			const row = { usageId, model, quarter, ...tokens, calls: 1n };
-			this.#add(row);
+			add(row);
 			if (event === undefined && id !== "") untimedCalls.push({ ...row, position, responseId: id });
 		}
-		this.#untimed.set(usageId, untimedCalls);
-		const copies = lists.costs.filter((cost) => !this.#isOwn(cost));
+		untimed.set(usageId, untimedCalls);
+		const copies = lists.costs.filter((cost) => !isOwn(cost));
 		const tokens = sumOf(lists.calls.slice(0, copied).map((call) => call.tokens));
 		// A call whose tokens are not listed has a cost.
 		const calls = BigInt(Math.max(copied, copies.length));
@@ -441,25 +430,19 @@ class Booking {
 	}
 
 	/** Returns whether a cost is the fork's own. One without a time is. */
-	#isOwn({ at }: ListedCost): boolean {
-		return this.#forkedAt === null || at === undefined || at > this.#record.latest || at >= this.#forkedAt;
-	}
-
-	/** The first full state, if it shows what the fork took over and nothing else. */
-	#firstState(): FirstState | undefined {
-		const { first } = this.#evidence;
-		return first && (first.lastCost === null || first.lastCost < (this.#forkedAt ?? 0)) ? first : undefined;
+	function isOwn({ at }: ListedCost): boolean {
+		return forkedAt === null || at === undefined || at > record.latest || at >= forkedAt;
 	}
 
 	/**
 	 * Returns how many calls a fork took over: they stand at the beginning of the list. There are at least as many as costs from
 	 * before the fork, and as many own calls as own costs.
 	 */
-	#copiedCalls(usageId: string, lists: Lists): number {
-		const copies = lists.costs.filter((cost) => !this.#isOwn(cost)).length;
+	function copiedCalls(usageId: string, lists: Lists): number {
+		const copies = lists.costs.filter((cost) => !isOwn(cost)).length;
 		const own = lists.costs.length - copies;
 		const most = Math.max(copies, lists.calls.length - own);
-		const told = Math.min(this.#toldCopies(usageId, lists), most);
+		const told = Math.min(toldCopies(usageId, lists), most);
 		return Math.max(told, Math.min(copies, lists.calls.length));
 	}
 
@@ -468,32 +451,30 @@ class Booking {
 	 * event since the fork. Without one, only costs tell copies: unless it is asked to keep them, the agent server resets the
 	 * metrics of a fork.
 	 */
-	#toldCopies(usageId: string, lists: Lists): number {
+	function toldCopies(usageId: string, lists: Lists): number {
 		const { calls, costs } = lists;
-		const first = this.#firstState();
-		if (first !== undefined) {
-			const [count = 0, digest = ""] = new Map(first.usages).get(usageId) ?? [];
+		if (firstState !== undefined) {
+			const [count = 0, digest = ""] = new Map(firstState.usages).get(usageId) ?? [];
 			return lists.digest({ calls: count, costs: 0 }) === digest ? count : 0;
 		}
-		const began = this.#forkedAt ?? 0;
+		const began = forkedAt ?? 0;
 		// Metrics that were reset have no costs from before.
-		if (costs.length > 0 && costs.every((cost) => this.#isOwn(cost))) return 0;
-		const firstOwn = calls.findIndex(({ id }) => (this.#evidence.times.get(id) ?? began - 1) >= began);
+		if (costs.length > 0 && costs.every((cost) => isOwn(cost))) return 0;
+		const firstOwn = calls.findIndex(({ id }) => (evidence.times.get(id) ?? began - 1) >= began);
 		return Math.max(0, firstOwn);
 	}
 
 	/** Returns what the first record of a fork shows beside the lists; nothing if it shows own calls. */
-	#firstOf({ totals, lists: { calls, costs } }: ShownUsage, { copied }: Booked): AmountTexts {
-		const hasOwn = costs.some((cost) => this.#isOwn(cost)) || calls.length > copied;
+	function firstOf({ totals, lists: { calls, costs } }: ShownUsage, { copied }: Booked): AmountTexts {
+		const hasOwn = costs.some((cost) => isOwn(cost)) || calls.length > copied;
 		return hasOwn ? [] : textsOf(restOf(totals, calls, costs));
 	}
 
 	/** Returns what a fork took over of a usage id. */
-	#takenOf({ usageId, totals }: ShownUsage, booked: Booked): Amounts {
-		if (this.#forkedAt === null) return NOTHING;
-		const first = this.#firstState();
-		const [count = 0, , texts = []] = new Map(first?.usages).get(usageId) ?? [];
-		const rest = amountsOf(first === undefined ? booked.first : texts);
+	function takenOf({ usageId, totals }: ShownUsage, booked: Booked): Amounts {
+		if (forkedAt === null) return NOTHING;
+		const [count = 0, , texts = []] = new Map(firstState?.usages).get(usageId) ?? [];
+		const rest = amountsOf(firstState === undefined ? booked.first : texts);
 		// Metrics that were reset have nothing of it.
 		const isLost = count > 0 && booked.calls > 0 && booked.copied < count;
 		const isTaken = !isLost && AMOUNTS.every((name) => name === "calls" || rest[name] <= totals[name]);
@@ -501,14 +482,14 @@ class Booking {
 		return isTaken ? { ...addAmounts(listed, rest), calls: greater(listed.calls, rest.calls) } : listed;
 	}
 
-	#restRows({ rest }: Booked): UsageRow[] {
-		return rest.map((texts) => ({ ...rowOf(texts), agentKind: this.#life.agentKind }));
+	function restRows({ rest }: Booked): UsageRow[] {
+		return rest.map((texts) => ({ ...rowOf(texts), agentKind: life.agentKind }));
 	}
 
 	/** Books what no list explains, or takes back the latest of it. Returns what is booked then. */
-	#bookRest({ usageId, model }: ShownUsage, booked: Booked, missing: Amounts): Booked["rest"] {
+	function bookRest({ usageId, model }: ShownUsage, booked: Booked, missing: Amounts): Booked["rest"] {
 		if (isNothing(missing)) return booked.rest;
-		const rest = this.#restRows(booked);
+		const rest = restRows(booked);
 		let left = missing;
 		const changes = rest.toReversed().map((row) => {
 			const back = mapAmounts((name) => {
@@ -518,8 +499,8 @@ class Booking {
 			left = subtract(left, back);
 			return { ...row, ...back };
 		});
-		changes.push({ usageId, model, agentKind: this.#life.agentKind, quarter: this.#now, ...left });
-		for (const change of changes) this.#rows.add(change);
+		changes.push({ usageId, model, agentKind: life.agentKind, quarter: now, ...left });
+		for (const change of changes) rows.add(change);
 		return new Rows([...rest, ...changes]).list().map(rowTexts);
 	}
 }
