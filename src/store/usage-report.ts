@@ -5,7 +5,7 @@ import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
 import { conditionSql } from "./conversation-lists.ts";
 import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS, periodStart } from "./rows.ts";
-import { allOf, type Dialect, type Session, type Value } from "./session.ts";
+import { allOf, type Session, type Value } from "./session.ts";
 import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -150,8 +150,8 @@ export async function reportUsage(session: Session, query: UsageQuery): Promise<
 			"usage cannot be grouped by root, because the tables are on several servers: group by conversation, and add up " +
 				"the conversations below a root by their parent_conversation_id",
 		);
-	const ask = (build: (statement: ReportStatement) => string) => {
-		const statement = new ReportStatement(session, query);
+	const ask = (build: (statement: ReturnType<typeof statementOf>) => string) => {
+		const statement = statementOf(session, query);
 		const sql = build(statement);
 		return session.all(sql, ...statement.values);
 	};
@@ -183,58 +183,50 @@ function isOnUsage(condition: Condition): condition is Extract<Condition, { kind
 	return condition.kind === "equal" && (condition.field === "sender" || condition.field === "owner");
 }
 
-/** Makes a statement of a report, whose values are collected in the order of their placeholders. */
-class ReportStatement {
-	readonly values: Value[] = [];
-	readonly #session: Session;
-	readonly #dialect: Dialect;
-	readonly #query: UsageQuery;
+/** Returns what makes a statement of a report, whose values are collected in the order of their placeholders. */
+function statementOf(session: Session, query: UsageQuery) {
+	const { dialect } = session;
+	const values: Value[] = [];
 	/** Names of the columns of the groups. */
-	readonly #names: readonly string[];
-
-	constructor(session: Session, query: UsageQuery) {
-		this.#session = session;
-		this.#dialect = session.dialect;
-		this.#query = query;
-		this.#names = query.groups.map((_, n) => `g${n}`);
-	}
+	const groupNames = query.groups.map((_, n) => `g${n}`);
+	return { values, rows, conversations, total };
 
 	/** Returns the statement for the rows; those from the ledger have their numbers of conversations. */
-	rows(): string {
-		const isOfSums = isOnSums(this.#query);
-		const base = isOfSums ? this.#sums() : this.#ledger(this.#query, AMOUNT_COLUMNS);
-		const { largest, join, isRest, labels } = this.#labelled("b");
+	function rows(): string {
+		const isOfSums = isOnSums(query);
+		const base = isOfSums ? sums() : ledger(query, AMOUNT_COLUMNS);
+		const { largest, join, isRest, labels } = labelled("b");
 		const numbers = [
-			...AMOUNT_COLUMNS.map((name) => `${this.#dialect.sum(`b.${name}`)} AS ${name}`),
+			...AMOUNT_COLUMNS.map((name) => `${dialect.sum(`b.${name}`)} AS ${name}`),
 			...(isOfSums ? [] : ["count(DISTINCT b.conversation_id) AS conversations"]),
 		];
 		return `
 			WITH base AS (${base}) ${largest}
 			SELECT * FROM (
 				SELECT ${["b.period", ...labels, `${isRest} AS is_rest`, ...numbers].join()} FROM base b ${join}
-				GROUP BY ${["b.period", ...this.#names.map((_, n) => n + 2), isRest].join()}
+				GROUP BY ${["b.period", ...groupNames.map((_, n) => n + 2), isRest].join()}
 			) r
 			WHERE ${AMOUNT_COLUMNS.map((name) => `${name} <> 0`).join(" OR ")}
-			ORDER BY ${["period", "cost DESC", "prompt_tokens DESC", "is_rest", ...this.#names].join()}
-			LIMIT ${this.#value(this.#query.limit + 1)}
+			ORDER BY ${["period", "cost DESC", "prompt_tokens DESC", "is_rest", ...groupNames].join()}
+			LIMIT ${add(query.limit + 1)}
 		`;
 	}
 
 	/** Returns the statement for the numbers of conversations of rows that the sums answer. */
-	conversations(): string {
-		const { periods, groups, top } = this.#query;
+	function conversations(): string {
+		const { periods, groups, top } = query;
 		const hasLargest = top > 0 && groups.length > 0;
 		const start = periods[0]?.first ?? 0n;
 		const areDays =
 			start % DAY === 0n &&
 			periods.every(({ first, beyond }, n) => first === start + BigInt(n) * DAY && beyond === first + DAY);
-		if (!hasLargest && periods.length > 1 && areDays) return this.#days();
-		const base = hasLargest ? `base AS (${this.#sums()})` : "";
-		const { largest, join, isRest, labels } = this.#labelled("d");
-		const names = ["period", ...this.#names, "is_rest"].join();
+		if (!hasLargest && periods.length > 1 && areDays) return days();
+		const base = hasLargest ? `base AS (${sums()})` : "";
+		const { largest, join, isRest, labels } = labelled("d");
+		const names = ["period", ...groupNames, "is_rest"].join();
 		// PostgreSQL finds distinct rows by a hash, but sorts them for count(DISTINCT …).
 		return `
-			WITH ${base} ${largest} ${hasLargest ? "," : ""} used AS (${this.#used(this.#query)})
+			WITH ${base} ${largest} ${hasLargest ? "," : ""} used AS (${used(query)})
 			SELECT ${names}, count(*) AS conversations FROM (
 				SELECT DISTINCT ${["d.period", ...labels, `${isRest} AS is_rest`, "d.conversation_id"].join()} FROM used d ${join}
 			) e
@@ -243,28 +235,28 @@ class ReportStatement {
 	}
 
 	/** Returns the statement for the number of all conversations. */
-	total(): string {
-		const used = this.#used({ groups: [], periods: spansOf(this.#query.periods) });
-		return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation_id FROM (${used}) d) e`;
+	function total(): string {
+		const source = used({ groups: [], periods: spansOf(query.periods) });
+		return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation_id FROM (${source}) d) e`;
 	}
 
 	/** Adds a value; returns its placeholder. */
-	#value(value: Value): string {
-		this.values.push(value);
+	function add(value: Value): string {
+		values.push(value);
 		return "?";
 	}
 
 	/** Returns the parts of a statement that give groups of `base` beyond the largest ones the label of the rest. */
-	#labelled(alias: string) {
-		const names = this.#names;
-		const { top } = this.#query;
+	function labelled(alias: string) {
+		const names = groupNames;
+		const { top } = query;
 		if (top === 0 || names.length === 0)
 			return { largest: "", join: "", isRest: "0 = 1", labels: names.map((name) => `${alias}.${name} AS ${name}`) };
-		const order = ["cost", "prompt_tokens", "completion_tokens"].map((name) => `${this.#dialect.sum(name)} DESC`);
+		const order = ["cost", "prompt_tokens", "completion_tokens"].map((name) => `${dialect.sum(name)} DESC`);
 		return {
 			largest: `, largest AS (
 				SELECT ${names.join()}, 1 AS found FROM base GROUP BY ${names.join()}
-				ORDER BY ${[...order, ...names].join()} LIMIT ${this.#value(top)}
+				ORDER BY ${[...order, ...names].join()} LIMIT ${add(top)}
 			)`,
 			join: `LEFT JOIN largest l ON ${names.map((name) => `l.${name} = ${alias}.${name}`).join(" AND ")}`,
 			isRest: "(l.found IS NULL)",
@@ -273,126 +265,119 @@ class ReportStatement {
 	}
 
 	/** Returns the query for the segments, which `s` stands for. */
-	#segments(segments: readonly Segment[]): string {
-		this.#value({ rows: segments.map(({ period, length, first, beyond }) => [BigInt(period), length, first, beyond]) });
-		return `(${this.#dialect.rowsOf({ period: "integer", length: "integer", first: "integer", beyond: "integer" })}) s`;
+	function segments(of: readonly Segment[]): string {
+		add({ rows: of.map(({ period, length, first, beyond }) => [BigInt(period), length, first, beyond]) });
+		return `(${dialect.rowsOf({ period: "integer", length: "integer", first: "integer", beyond: "integer" })}) s`;
 	}
 
 	/** Returns the query for the sums of each period. */
-	#sums(): string {
-		const { periods } = this.#query;
-		const segments = this.#segments(periods.flatMap(coverOf));
-		const names = this.#query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
-		const sums = AMOUNT_COLUMNS.map((name) => `${this.#dialect.sum(`u.${name}`)} AS ${name}`);
-		const test = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond", ...this.#usageTests("u")];
+	function sums(): string {
+		const { periods } = query;
+		const source = segments(periods.flatMap(coverOf));
+		const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
+		const amounts = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`u.${name}`)} AS ${name}`);
+		const test = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond", ...usageTests("u")];
 		return `
-			SELECT ${["s.period", ...names, ...sums].join()}
-			FROM ${segments} ${this.#dialect.lookUp(`${this.#dialect.schema}usage_sums`, test.join(" AND "))}
+			SELECT ${["s.period", ...names, ...amounts].join()}
+			FROM ${source} ${dialect.lookUp(`${dialect.schema}usage_sums`, test.join(" AND "))}
 			GROUP BY ${["s.period", ...names.map((_, n) => n + 2)].join()}
 		`;
 	}
 
 	/** Returns the statement for the numbers of conversations of periods that are days, one after the other. */
-	#days(): string {
-		const { periods, groups } = this.#query;
+	function days(): string {
+		const { periods, groups } = query;
 		const first = (periods[0]?.first ?? 0n) / DAY;
-		const columns = groups.map((group, n) => this.#groupColumn(group, n));
+		const columns = groups.map((group, n) => groupColumn(group, n));
 		// Grouped by the columns of the key, so that the index has the order of the groups.
 		return `
 			SELECT u.day - ${first} AS period, ${columns.map((column, n) => `${column} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
 				count(DISTINCT u.conversation_id) AS conversations
-			FROM ${this.#dialect.schema}usage_days u ${this.#joinConversation(groups)}
-			${whereSql([
-				`u.day >= ${this.#value(first)}`,
-				`u.day < ${this.#value(first + BigInt(periods.length))}`,
-				...this.#usageTests("k"),
-			])}
+			FROM ${dialect.schema}usage_days u ${joinConversation(groups)}
+			${whereSql([`u.day >= ${add(first)}`, `u.day < ${add(first + BigInt(periods.length))}`, ...usageTests("k")])}
 			GROUP BY ${["u.day", ...columns].join()}
 		`;
 	}
 
 	/** Returns the query for which conversations have usage in each period and group. */
-	#used(of: Pick<UsageQuery, "groups" | "periods">): string {
+	function used(of: Pick<UsageQuery, "groups" | "periods">): string {
 		const isOfDays = of.periods.every(({ first, beyond }) => first % DAY === 0n && beyond % DAY === 0n);
-		if (!isOfDays || !this.#query.conditions.every(isOnUsage)) return this.#ledger(of, []);
-		const { schema, join } = this.#dialect;
-		const names = this.#groupColumns(of.groups);
-		const days = of.periods.map(({ first, beyond }, period) => ({
+		if (!isOfDays || !query.conditions.every(isOnUsage)) return ledger(of, []);
+		const { schema, join } = dialect;
+		const names = groupColumns(of.groups);
+		const spans = of.periods.map(({ first, beyond }, period) => ({
 			...{ period, length: 1n },
 			...{ first: first / DAY, beyond: beyond / DAY },
 		}));
 		return `
 			SELECT ${["s.period", "u.conversation_id", ...names].join()}
-			FROM ${this.#segments(days)} ${join} ${schema}usage_days u ON u.day >= s.first AND u.day < s.beyond
-				${this.#joinConversation(of.groups)}
-			${whereSql(this.#usageTests("k"))}
+			FROM ${segments(spans)} ${join} ${schema}usage_days u ON u.day >= s.first AND u.day < s.beyond
+				${joinConversation(of.groups)}
+			${whereSql(usageTests("k"))}
 		`;
 	}
 
 	/** Returns the query for rows of the ledger with their periods and groups, and some of their amounts. */
-	#ledger({ periods, groups }: Pick<UsageQuery, "groups" | "periods">, amounts: readonly string[]): string {
-		const conditions = this.#query.conditions.filter((condition) => !isOnUsage(condition));
-		const { schema, join } = this.#dialect;
-		const names = this.#groupColumns(groups);
+	function ledger({ periods, groups }: Pick<UsageQuery, "groups" | "periods">, amounts: readonly string[]): string {
+		const conditions = query.conditions.filter((condition) => !isOnUsage(condition));
+		const { schema, join } = dialect;
+		const names = groupColumns(groups);
 		const inPeriod = "u.quarter >= s.first AND u.quarter < s.beyond";
-		const segments = this.#segments(periods.map((period, n) => ({ period: n, length: 1n, ...period })));
+		const ofPeriods = segments(periods.map((period, n) => ({ period: n, length: 1n, ...period })));
 		const isSame = "c.conversation_id = k.conversation_id";
 		const needsRecord = conditions.length > 0 || groups.some(({ kind }) => kind === "root" || kind === "tag");
 		// The usage of some conversations is read by their ids, not from all usage of the periods.
 		const isNamed = conditions.some(({ kind }) => kind === "ids");
 		const source = isNamed
-			? `${join} ${schema}conversations c ON ${this.#isMatching(conditions)}
+			? `${join} ${schema}conversations c ON ${isMatching(conditions)}
 				${join} ${schema}usage_conversations k ON ${isSame}
 				${join} ${schema}usage_ledger u ON u.conversation_id = k.conversation_id AND ${inPeriod}`
-			: `${join} ${schema}usage_ledger u ON ${inPeriod} ${this.#joinConversation(groups, needsRecord)}
+			: `${join} ${schema}usage_ledger u ON ${inPeriod} ${joinConversation(groups, needsRecord)}
 				${needsRecord ? `LEFT JOIN ${schema}conversations c ON ${isSame}` : ""}`;
 		const tags = groups.map((group, n) =>
 			group.kind === "tag"
-				? `LEFT JOIN ${schema}tags t${n} ON t${n}.conversation_id = c.conversation_id AND t${n}.key = ${this.#value(keyOf(group.key))}`
+				? `LEFT JOIN ${schema}tags t${n} ON t${n}.conversation_id = c.conversation_id AND t${n}.key = ${add(keyOf(group.key))}`
 				: "",
 		);
-		const tests = [
-			...this.#usageTests("k"),
-			...(conditions.length === 0 || isNamed ? [] : [this.#isMatching(conditions)]),
-		];
+		const tests = [...usageTests("k"), ...(conditions.length === 0 || isNamed ? [] : [isMatching(conditions)])];
 		return `
 			SELECT ${["s.period", "u.conversation_id", ...names, ...amounts.map((name) => `u.${name}`)].join()}
-			FROM ${segments} ${source} ${tags.join(" ")} ${whereSql(tests)}
+			FROM ${ofPeriods} ${source} ${tags.join(" ")} ${whereSql(tests)}
 		`;
 	}
 
 	/** Returns SQL for whether a conversation `c` is one of those that meet conditions. */
-	#isMatching(conditions: readonly Condition[]): string {
-		const { text: where, parameters } = allOf(conditionSql(conditions, this.#session).map(({ test }) => test));
-		this.values.push(...parameters);
-		const { schema } = this.#dialect;
+	function isMatching(conditions: readonly Condition[]): string {
+		const { text: where, parameters } = allOf(conditionSql(conditions, session).map(({ test }) => test));
+		values.push(...parameters);
+		const { schema } = dialect;
 		return `c.conversation_id IN (SELECT c.conversation_id FROM ${schema}conversations c WHERE ${where})`;
 	}
 
 	/** Returns the join that tests of the usage, or groups, need. */
-	#joinConversation(groups: readonly UsageGroup[], isNeeded = false): string {
-		const { owner, conditions } = this.#query;
+	function joinConversation(groups: readonly UsageGroup[], isNeeded = false): string {
+		const { owner, conditions } = query;
 		const isTested = owner !== undefined || conditions.some(isOnUsage);
 		const isGrouped = groups.some(({ kind }) => ["sender", "owner", "conversation"].includes(kind));
 		if (!isNeeded && !isTested && !isGrouped) return "";
-		return `JOIN ${this.#dialect.schema}usage_conversations k ON k.conversation_id = u.conversation_id`;
+		return `JOIN ${dialect.schema}usage_conversations k ON k.conversation_id = u.conversation_id`;
 	}
 
 	/** Returns the tests of the sender and the owner of usage; `alias` is a table that has them. */
-	#usageTests(alias: string): string[] {
-		const { owner, conditions } = this.#query;
+	function usageTests(alias: string): string[] {
+		const { owner, conditions } = query;
 		const tests = [
 			...(owner === undefined ? [] : [{ field: "owner", value: owner }]),
 			...conditions.filter(isOnUsage).map(({ field, value }) => ({ field, value: String(value) })),
 		];
-		return tests.map(({ field, value }) => `${alias}.${field} = ${this.#value(nameOf(value))}`);
+		return tests.map(({ field, value }) => `${alias}.${field} = ${add(nameOf(value))}`);
 	}
 
-	#groupColumns(groups: readonly UsageGroup[]): readonly string[] {
-		return groups.map((group, n) => `${this.#groupColumn(group, n)} AS g${n}`);
+	function groupColumns(groups: readonly UsageGroup[]): readonly string[] {
+		return groups.map((group, n) => `${groupColumn(group, n)} AS g${n}`);
 	}
 
-	#groupColumn(group: UsageGroup, n: number): string {
+	function groupColumn(group: UsageGroup, n: number): string {
 		// Empty if the conversation was erased.
 		const conversationId = "CASE WHEN k.ledger = '' THEN '' ELSE CAST(k.conversation_id AS text) END";
 		switch (group.kind) {
@@ -408,15 +393,15 @@ class ReportStatement {
 			case "tag":
 				return `coalesce(t${n}.value, '')`;
 			case "root": {
-				const { owner } = this.#query;
+				const { owner } = query;
 				// An owner does not learn what is above a conversation of another owner.
-				const isOwners = owner === undefined ? "" : `AND p.owner = ${this.#value(owner)}`;
+				const isOwners = owner === undefined ? "" : `AND p.owner = ${add(owner)}`;
 				return `coalesce((
 					WITH RECURSIVE up (id, depth) AS (
 						SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
 						UNION ALL
-						SELECT p.parent_id, up.depth + 1 FROM up JOIN ${this.#dialect.schema}conversations p
-							ON p.conversation_id = ${this.#dialect.idOf("up.id")}
+						SELECT p.parent_id, up.depth + 1 FROM up JOIN ${dialect.schema}conversations p
+							ON p.conversation_id = ${dialect.idOf("up.id")}
 						WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH} ${isOwners}
 					)
 					SELECT id FROM up ORDER BY depth DESC LIMIT 1
