@@ -82,7 +82,7 @@ export async function searchConversations(
 	const scope = { query, conditions, order };
 	// Before the search, so that nothing up to there is missing.
 	const { events: indexedThrough } = await searched.store.readIndexProgress();
-	const search = new Search(searched, query, conditions, signal);
+	const search = searchOf(searched, query, conditions, signal);
 	const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
 	return { ...page, indexedThrough };
 }
@@ -93,6 +93,7 @@ function orderOf(order: SearchOrder | undefined): "newest" | "relevance" {
 	throw invalid("order_by", "is not a known order");
 }
 
+type Search = ReturnType<typeof searchOf>;
 type Hits = Omit<SearchPage, "indexedThrough">;
 
 /** Follows the documents from the newest to the oldest. The token has the position where the last page ended. */
@@ -107,7 +108,7 @@ async function newestPage(search: Search, scope: ListScope, token: string, size:
 	// When the index decides alone, few documents cost as much as many.
 	for (
 		let limit = search.isExact ? MAX_READ : 2 * size + 10;
-		!isEnd && hits.length <= size && search.examined < MAX_EXAMINED + size;
+		!isEnd && hits.length <= size && search.examined.size < MAX_EXAMINED + size;
 	) {
 		limit = Math.min(limit, MAX_READ);
 		const documents = await search.find({ before, except: [...done], limit });
@@ -181,133 +182,123 @@ function positionOf([event = 0n, title = 0n]: readonly (bigint | undefined)[]): 
 }
 
 /** The documents of one search. Those that the index finds are examined: their texts decide. */
-class Search {
+function searchOf(
+	{ store, format, onUnreadable }: Searched,
+	query: TextQuery,
+	conditions: readonly Condition[],
+	signal: CallSignal | undefined,
+) {
+	const ofIndex = { ...indexQuery(query), conditions };
 	/** Whether the index decides alone. */
-	readonly isExact: boolean;
-	readonly #searched: Searched;
-	readonly #query: TextQuery;
-	readonly #signal: CallSignal | undefined;
-	readonly #indexQuery: Pick<DocumentQuery, "required" | "excluded" | "conditions">;
+	const exact = isExact(query);
 	/** Examined documents; undefined for those that do not meet the query. */
-	readonly #examined = new Map<string, Snippet | undefined>();
-	readonly #summaries = new Map<string, ConversationSummary | undefined>();
+	const examined = new Map<string, Snippet | undefined>();
+	const summaries = new Map<string, ConversationSummary | undefined>();
+	return { isExact: exact, examined, find, conversationsWithin, newestMatches, matching, hitsOf };
 
-	constructor(searched: Searched, query: TextQuery, conditions: readonly Condition[], signal: CallSignal | undefined) {
-		this.#signal = signal;
-		this.#searched = searched;
-		this.#query = query;
-		this.#indexQuery = { ...indexQuery(query), conditions };
-		this.isExact = isExact(query);
-	}
-
-	get examined(): number {
-		return this.#examined.size;
-	}
-
-	async find(
-		query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">,
+	async function find(
+		which: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">,
 	): Promise<readonly FoundDocument[]> {
-		this.#requireCaller();
-		return await this.#searched.store.findDocuments({ ...this.#indexQuery, ...query }, this.#signal);
+		requireCaller();
+		return await store.findDocuments({ ...ofIndex, ...which }, signal);
 	}
 
-	#requireCaller(): void {
-		if (isSenderGone(this.#signal)) throw SENDER_GONE;
+	function requireCaller(): void {
+		if (isSenderGone(signal)) throw SENDER_GONE;
 	}
 
 	/** Returns those of the conversations that have a document in a range of positions which meets the query. */
-	async conversationsWithin(
+	async function conversationsWithin(
 		of: readonly string[],
 		range: Pick<DocumentQuery, "from" | "before">,
 	): Promise<ReadonlySet<string>> {
 		if (of.length === 0) return new Set();
-		const found = await this.find({ ...range, of, limit: this.isExact ? 1 : EXAMINED_FOR_PLACES });
-		const matching = this.isExact ? found : await this.matching(found);
-		return new Set(matching.map(({ conversationId }) => conversationId));
+		const found = await find({ ...range, of, limit: exact ? 1 : EXAMINED_FOR_PLACES });
+		const met = exact ? found : await matching(found);
+		return new Set(met.map(({ conversationId }) => conversationId));
 	}
 
 	/** Returns the newest document of each conversation that meets the query, the newest first. */
-	async newestMatches(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
-		const newest = Map.groupBy(await this.matching(documents), ({ conversationId }) => conversationId);
+	async function newestMatches(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
+		const newest = Map.groupBy(await matching(documents), ({ conversationId }) => conversationId);
 		return [...newest.values()].flatMap(([first]) => first ?? []);
 	}
 
-	async matching(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
-		await this.#examine(documents);
-		return documents.filter((document) => this.#examined.get(keyOf(document)) !== undefined);
+	async function matching(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
+		await examine(documents);
+		return documents.filter((document) => examined.get(keyOf(document)) !== undefined);
 	}
 
 	/**
 	 * Returns hits with their summaries and places. One that was removed meanwhile is left out. `known` has, of some
 	 * conversations, the newest documents that the index finds, the newest first.
 	 */
-	async hitsOf(
+	async function hitsOf(
 		documents: readonly FoundDocument[],
 		known: ReadonlyMap<string, readonly FoundDocument[]>,
 	): Promise<SearchHit[]> {
 		if (documents.length === 0) return [];
 		const ids = documents.map(({ conversationId }) => conversationId);
 		const newest = new Map(ids.map((id) => [id, (known.get(id) ?? []).filter(isEvent).slice(0, MAX_PLACES)]));
-		const isKnown = (id: string) => this.isExact && newest.get(id)?.length === MAX_PLACES;
+		const isKnown = (id: string) => exact && newest.get(id)?.length === MAX_PLACES;
 		const unknown = ids.filter((id) => !isKnown(id));
-		const limit = this.isExact ? MAX_PLACES : EXAMINED_FOR_PLACES;
-		const found = unknown.length === 0 ? [] : await this.find({ of: unknown, limit });
+		const limit = exact ? MAX_PLACES : EXAMINED_FOR_PLACES;
+		const found = unknown.length === 0 ? [] : await find({ of: unknown, limit });
 		const candidates = [...documents, ...ids.filter(isKnown).flatMap((id) => newest.get(id) ?? []), ...found];
 		const events = new Map(candidates.filter(isEvent).map((document) => [keyOf(document), document]));
-		const places = Map.groupBy(await this.matching([...events.values()]), ({ conversationId }) => conversationId);
-		await this.#readSummaries(ids);
+		const places = Map.groupBy(await matching([...events.values()]), ({ conversationId }) => conversationId);
+		await readSummaries(ids);
 		return ids.flatMap((id) => {
-			const summary = this.#summaries.get(id);
-			const title = this.#matchTitle(id);
+			const summary = summaries.get(id);
+			const title = matchTitle(id);
 			const own = [
 				...(title === undefined ? [] : [{ sequence: 0n, ...title }]),
-				...(places.get(id) ?? []).sort(newestFirst).flatMap((place) => this.#placeOf(place)),
+				...(places.get(id) ?? []).sort(newestFirst).flatMap((place) => placeOf(place)),
 			];
 			return summary === undefined || own.length === 0 ? [] : [{ summary, places: own.slice(0, MAX_PLACES) }];
 		});
 	}
 
-	#placeOf(document: FoundDocument): SearchPlace[] {
-		const snippet = this.#examined.get(keyOf(document));
+	function placeOf(document: FoundDocument): SearchPlace[] {
+		const snippet = examined.get(keyOf(document));
 		return snippet === undefined ? [] : [{ sequence: document.event, ...snippet }];
 	}
 
-	async #examine(documents: readonly FoundDocument[]): Promise<void> {
-		const unknown = documents.filter((document) => !this.#examined.has(keyOf(document)));
-		await this.#readSummaries(unknown.flatMap(({ title, conversationId }) => (title > 0n ? [conversationId] : [])));
+	async function examine(documents: readonly FoundDocument[]): Promise<void> {
+		const unknown = documents.filter((document) => !examined.has(keyOf(document)));
+		await readSummaries(unknown.flatMap(({ title, conversationId }) => (title > 0n ? [conversationId] : [])));
 		for (const document of unknown)
-			this.#examined.set(keyOf(document), isEvent(document) ? undefined : this.#matchTitle(document.conversationId));
+			examined.set(keyOf(document), isEvent(document) ? undefined : matchTitle(document.conversationId));
 		const events = unknown.filter(isEvent);
 		for (let at = 0; at < events.length; at += READ_TOGETHER) {
-			this.#requireCaller();
+			requireCaller();
 			const sequences = events.slice(at, at + READ_TOGETHER).map(({ event }) => event);
-			for (const event of await this.#searched.store.readEvents(sequences))
-				this.#examined.set(keyOf({ event: event.sequence, title: 0n }), this.#matchEvent(event));
+			for (const event of await store.readEvents(sequences))
+				examined.set(keyOf({ event: event.sequence, title: 0n }), matchEvent(event));
 		}
 	}
 
 	/** Compares the present title, because the index may have a former one. */
-	#matchTitle(conversationId: string): Snippet | undefined {
-		const present = this.#summaries.get(conversationId)?.title;
-		return present === undefined ? undefined : matchDocument(this.#query, [{ field: "title", text: present }]);
+	function matchTitle(conversationId: string): Snippet | undefined {
+		const present = summaries.get(conversationId)?.title;
+		return present === undefined ? undefined : matchDocument(query, [{ field: "title", text: present }]);
 	}
 
-	#matchEvent({ conversationId, sequence, event }: StoredEvent): Snippet | undefined {
+	function matchEvent({ conversationId, sequence, event }: StoredEvent): Snippet | undefined {
 		if ("unreadable" in event) return undefined;
-		return tryRead({ conversationId, sequence }, this.#searched.onUnreadable, () =>
-			matchDocument(this.#query, eventTexts(this.#searched.format.read(conversationId, event))),
+		return tryRead({ conversationId, sequence }, onUnreadable, () =>
+			matchDocument(query, eventTexts(format.read(conversationId, event))),
 		);
 	}
 
-	async #readSummaries(ids: readonly string[]): Promise<void> {
-		const unknown = [...new Set(ids)].filter((id) => !this.#summaries.has(id));
+	async function readSummaries(ids: readonly string[]): Promise<void> {
+		const unknown = [...new Set(ids)].filter((id) => !summaries.has(id));
 		for (let at = 0; at < unknown.length; at += MAX_READ) {
 			const some = unknown.slice(at, at + MAX_READ);
-			for (const id of some) this.#summaries.set(id, undefined);
-			const conditions: Condition[] = [{ kind: "ids", ids: some }, ...this.#indexQuery.conditions];
-			const query = { conditions, limit: some.length, withRecords: false };
-			for (const stored of await this.#searched.store.listConversations(query))
-				this.#summaries.set(stored.conversationId, summaryOf(stored));
+			for (const id of some) summaries.set(id, undefined);
+			const named: Condition[] = [{ kind: "ids", ids: some }, ...conditions];
+			const found = await store.listConversations({ conditions: named, limit: some.length, withRecords: false });
+			for (const stored of found) summaries.set(stored.conversationId, summaryOf(stored));
 		}
 	}
 }
