@@ -18,7 +18,7 @@ import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { keepUsage, removeUnused } from "./views/usage.ts";
 
-/** What retention removes: see `Pruner`. Of each conversation is stored how far it was pruned. */
+/** What retention removes: see {@link prunerOf}. Of each conversation is stored how far it was pruned. */
 
 /**
  * Returns a sequence such that the events below it were received before a time (microseconds since the Unix epoch), and the
@@ -371,47 +371,43 @@ interface Removals extends Calls<typeof removalReads & typeof removalWrites> {
 	readonly listConversations: (query: ConversationQuery) => Promise<readonly StoredConversation[]>;
 }
 
-/** Removes what retention no longer keeps, in small transactions. Its methods do what those of the store say. */
-export class Pruner {
-	readonly #calls: Removals;
+/** Removes what retention no longer keeps, in small transactions. It does what the methods of the store say. */
+export function prunerOf(calls: Removals) {
 	/** The conversation at which the next search begins; undefined for the first of all. */
-	#next: PrunableUpdates["next"];
+	let from: PrunableUpdates["next"];
+	return { prune, pruneConversations, pruneEvents };
 
-	constructor(calls: Removals) {
-		this.#calls = calls;
-	}
-
-	async prune(policy: PrunePolicy): Promise<number> {
+	async function prune(policy: PrunePolicy): Promise<number> {
 		const { limit, receivedBefore } = policy;
 		const before = bindable(receivedBefore ?? NEVER);
-		const deleted = receivedBefore === undefined ? [] : await this.#calls.findDeleted({ before, limit });
-		let removed = await this.#removeAll(deleted, { deletedBefore: before }, limit);
-		for (let hasMore = true; hasMore && removed < limit; hasMore = this.#next !== undefined) {
+		const deleted = receivedBefore === undefined ? [] : await calls.findDeleted({ before, limit });
+		let removed = await removeAll(deleted, { deletedBefore: before }, limit);
+		for (let hasMore = true; hasMore && removed < limit; hasMore = from !== undefined) {
 			const batch = Math.min(limit - removed, MAX_REMOVED);
-			const { updates, next } = await this.#calls.findPrunable({ ...policy, from: this.#next, limit: batch });
-			if (updates.length > 0) removed += await this.#calls.removeUpdates({ updates });
-			this.#next = next;
+			const { updates, next } = await calls.findPrunable({ ...policy, from, limit: batch });
+			if (updates.length > 0) removed += await calls.removeUpdates({ updates });
+			from = next;
 		}
 		return removed;
 	}
 
-	async pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
-		const found = await this.#calls.listConversations({ conditions, limit, withRecords: false });
+	async function pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
+		const found = await calls.listConversations({ conditions, limit, withRecords: false });
 		const ids = found.map(({ conversationId }) => conversationId);
-		return await this.#removeAll(ids, { meets: conditions }, limit);
+		return await removeAll(ids, { meets: conditions }, limit);
 	}
 
-	async pruneEvents(time: bigint, limit: number): Promise<number> {
+	async function pruneEvents(time: bigint, limit: number): Promise<number> {
 		const receivedBefore = bindable(time);
-		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ receivedBefore, limit: batch }));
+		return await inBatches(limit, (batch) => calls.removeEvents({ receivedBefore, limit: batch }));
 	}
 
 	/** Removes conversations that are due, until `limit` is reached. Returns the number of removed entries. */
-	async #removeAll(ids: readonly string[], due: Due, limit: number): Promise<number> {
+	async function removeAll(ids: readonly string[], due: Due, limit: number): Promise<number> {
 		let removed = 0;
 		for (const id of ids) {
-			removed += await this.#inBatches(limit - removed, (batch) =>
-				this.#calls.removeConversation({ conversationId: id, due, limit: batch }),
+			removed += await inBatches(limit - removed, (batch) =>
+				calls.removeConversation({ conversationId: id, due, limit: batch }),
 			);
 			if (removed >= limit) break;
 		}
@@ -419,7 +415,7 @@ export class Pruner {
 	}
 
 	/** Removes batches until one is smaller than its limit, or `limit` is reached. Returns the total number. */
-	async #inBatches(limit: number, remove: (batch: number) => Promise<number>): Promise<number> {
+	async function inBatches(limit: number, remove: (batch: number) => Promise<number>): Promise<number> {
 		let removed = 0;
 		while (removed < limit) {
 			const batch = Math.min(limit - removed, MAX_REMOVED);

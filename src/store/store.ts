@@ -3,7 +3,6 @@ import { accessKeyWrites, addAudit, auditReads, listAccessKeys } from "./access.
 import { countWithoutSender } from "./assign-owner.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { compactEvents, type ReturnedSpace } from "./compaction.ts";
-import type { Condition } from "./condition.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
 import type { AppendedEvents, AppendedUpdate, NewEvents, NewUpdate } from "./entries.ts";
 import { type Erased, type EraseRequest, type Erasure, findErasures } from "./erasure.ts";
@@ -13,7 +12,7 @@ import { findDocuments, indexWrites, readIndexProgress } from "./index-steps.ts"
 import { getOwnership, type OwnerAssignment } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
-import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";
+import { findDeleted, prunerOf, removalReads, removalWrites } from "./remove.ts";
 import { reportScores } from "./score-report.ts";
 import { listScoreValues, scoreReads, scoreWrites } from "./scores.ts";
 import { addRefusals, listSenders } from "./senders.ts";
@@ -227,7 +226,7 @@ export function methodsOf({ read, view, write, find, claim, follow, running, sub
 		...byName<typeof writes, Calls<typeof writes>>(writes, (name) => write[name]),
 		claim,
 	};
-	const pruner = new Pruner(calls);
+	const { prune, pruneConversations, pruneEvents } = prunerOf(calls);
 	const logOf = <Entry, Query>(log: LogTable, list: SequenceLog<Entry, Query>["list"]): SequenceLog<Entry, Query> => ({
 		list,
 		range: (query) => read.readRange({ log, query }),
@@ -263,7 +262,7 @@ export function methodsOf({ read, view, write, find, claim, follow, running, sub
 		 * @returns number of removed updates and events; below the limit when the last conversation was examined. The next
 		 *   call begins with the first one
 		 */
-		prune: (policy: PrunePolicy) => pruner.prune(policy),
+		prune,
 		/**
 		 * Removes conversations that meet all conditions, each as a whole with its history and events. What they spent stays, and
 		 * one that is posted again begins anew.
@@ -271,10 +270,9 @@ export function methodsOf({ read, view, write, find, claim, follow, running, sub
 		 * @param limit maximum number of updates and events to remove. The end of a conversation may exceed it by 1
 		 * @returns number of removed updates and events
 		 */
-		pruneConversations: (conditions: readonly Condition[], limit: number) =>
-			pruner.pruneConversations(conditions, limit),
+		pruneConversations,
 		/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
-		pruneEvents: (receivedBefore: bigint, limit: number) => pruner.pruneEvents(receivedBefore, limit),
+		pruneEvents,
 	};
 }
 
