@@ -30,12 +30,7 @@ async function eraseAll(
 	const { all, isIn, lock, dialect } = session;
 	const candidates = await findRelated(session, conversationId);
 	await lock([conversationId, ...candidates]);
-	const remains = await readRemains(session, conversationId);
-	const known = remains && {
-		owner: nullable(text, remains.owner),
-		lifeBeganAt: nullable(bigint, remains.life_began_at),
-		createdAt: nullable(bigint, remains.created_at),
-	};
+	const known = await readRemains(session, conversationId);
 	const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
 	await lockView(session, "conversations");
 	if (conditions !== undefined && !(isOwn && (await meetsNow(session, conversationId, conditions)))) return undefined;
@@ -76,7 +71,7 @@ async function eraseAll(
  * Reads the owner of a conversation and the beginning of its life; undefined when nothing is stored but refused posts and
  * their gaps.
  */
-async function readRemains({ all, dialect: { schema } }: Session, conversationId: string): Promise<Row | undefined> {
+async function readRemains({ all, dialect: { schema } }: Session, conversationId: string) {
 	const lifeBeganAt = `(SELECT life_began_at FROM ${schema}usage_conversations WHERE conversation_id = ?)`;
 	const [row] = await all(
 		`SELECT owner, life_began_at, created_at FROM (
@@ -88,7 +83,13 @@ async function readRemains({ all, dialect: { schema } }: Session, conversationId
 		) remains ORDER BY rank LIMIT 1`,
 		...Array.from({ length: 6 }, () => conversationId),
 	);
-	return row;
+	return (
+		row && {
+			owner: nullable(text, row.owner),
+			lifeBeganAt: nullable(bigint, row.life_began_at),
+			createdAt: nullable(bigint, row.created_at),
+		}
+	);
 }
 
 /** Returns the ids of the conversations whose parent or source is a conversation, and of its own parent. */

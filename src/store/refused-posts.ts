@@ -89,6 +89,7 @@ async function keepRefusedPost(session: Session, { post, maxBytes }: NewRefusedP
 	if (accepted) await openGap(session, await gapOfAccepted(session, post));
 	return await makeRoom(session, maxBytes);
 }
+
 /** Returns whose the conversation of an accepted batch is, also one that was removed or erased. */
 async function ownershipFor(
 	session: Session,
@@ -167,14 +168,6 @@ async function getRefusedPost(
 	];
 	const [row] = await selectRows(session, "refused_posts", tests, "id");
 	return row && refusedFrom(row);
-}
-
-/** Says why a post was refused again. */
-async function setRefusedReasons(
-	session: Session,
-	{ id, ...changes }: Pick<RefusedPostRow, "id" | "kind" | "reasons" | "retriedAt">,
-): Promise<void> {
-	await changeRows(session, "refused_posts", { id }, changes);
 }
 
 /** Removes a post that was taken in, and closes its gap if it was accepted. */
@@ -261,6 +254,10 @@ export const refusedReads = { listRefusedPosts, getRefusedPost, refusedUsage };
 export const refusedWrites = {
 	keepRefusedPost,
 	expireRefusedPosts,
-	setRefusedReasons,
+	/** Says why a post was refused again. Returns whether there is such a post. */
+	setRefusedReasons: (
+		session: Session,
+		{ id, ...changes }: Pick<RefusedPostRow, "id" | "kind" | "reasons" | "retriedAt">,
+	) => changeRows(session, "refused_posts", { id }, changes),
 	removeRefusedPost: audited(removeRefusedPost),
 };

@@ -243,10 +243,7 @@ export async function moveView({ dialect, all }: Session, name: ViewName, to: Vi
 }
 
 /** Notes that conversations change without an entry in a log, so that the views derive their rows. */
-export async function markChanged(
-	{ insert }: Pick<Session, "insert">,
-	conversationIds: readonly string[],
-): Promise<void> {
+export async function markChanged({ insert }: Session, conversationIds: readonly string[]): Promise<void> {
 	// In the same order in all transactions, so that none waits for another one that waits for it.
 	const rows = conversationIds.toSorted().map((id) => ({ conversation_id: id }));
 	await insert("changed_conversations", rows, "NOTHING");
