@@ -5,6 +5,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
+import { NO_PROGRESS } from "../../src/store/text-index.ts";
 import type { ThreadLogger } from "../../src/threads/worker-thread.ts";
 import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -48,6 +49,21 @@ describe("SQLite store", () => {
 
 describe("SQLite stores and their files", () => {
 	storeLaws(sqliteHarness(newPath));
+
+	it("keeps no words of an event that is removed after its words were taken", async () => {
+		const path = newPath();
+		const store = await open(path);
+		const { conversationId } = sample();
+		for (const receivedAt of [1n, 3n])
+			await appendEvents(store, batch(conversationId, [event({ happenedAt: receivedAt })], { receivedAt }));
+		expect(await store.pruneEvents(2n, 10)).toBe(1);
+		const events = [1n, 2n].map((sequence) => ({ conversationId, sequence, words: "word" }));
+		const next = { version: 1, events: 2n };
+		expect(await store.writeIndexStep({ expects: NO_PROGRESS, next, events })).toBe(true);
+		await store.close();
+		using database = new DatabaseSync(path, { readBigInts: true });
+		expect(database.prepare("SELECT rowid FROM search_texts").all()).toEqual([{ rowid: 2n }]);
+	});
 
 	it("leaves only the database and an empty lock file when it is closed", async () => {
 		const path = newPath();

@@ -68,6 +68,12 @@ describe("member names that are written with escapes", () => {
 	});
 });
 
+test("a password in the URL that a member is named by is redacted, also if the name is written with an escape", () => {
+	const redacted = { outer: [{ "https://**********@host/": 1 }] };
+	for (const name of ["https://user:password@host/", "https://user:password\\u0040host/"])
+		expect(parse(`{"outer":[{"${name}":1}]}`)).toEqual(redacted);
+});
+
 describe("integers beyond 2^53 are read exactly, other numbers as doubles", () => {
 	test.each<[string, unknown]>([
 		["9007199254740991", 9007199254740991],
