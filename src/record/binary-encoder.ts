@@ -63,7 +63,10 @@ class EncoderBuilder {
 					: `value = message[${holder}]; if (value?.case === ${JSON.stringify(localName)}) writes[${index}](writer, value.value);`;
 			});
 			const writes = fields.map((field) => this.#contents(field));
-			return compile({ writes, isZero }, `(writer, message) => { let value; ${lines.join(" ")} }`);
+			return compile(
+				{ writes, isZero, isFields },
+				`(writer, message) => { if (!isFields(message)) return; let value; ${lines.join(" ")} }`,
+			);
 		});
 	}
 

@@ -3,7 +3,7 @@
  * where the code has the member's name as where one loop reads the members of all messages.
  *
  * @param values what the text refers to, by name
- * @param text an arrow function. All names in it come from descriptors
+ * @param text an arrow function with the type that the caller expects. All names in it come from descriptors
  */
 export function compile<Arguments extends readonly unknown[], Result>(
 	values: Readonly<Record<string, unknown>>,

@@ -26,7 +26,7 @@ const MIN_COMPRESSED_TEXT = 200;
  * Number of texts of new events that are compressed in a second. To compress those of a batch takes a quarter of its
  * ingest, so the further ones of a burst are left as they are; the command `compact` compresses them.
  */
-const TEXTS_PER_SECOND = 300;
+const TEXTS_PER_SECOND = 1_000;
 /**
  * What texts of events have in common: names of members, and values that agent servers always send. Each compressed text
  * begins with the id of its dictionary, 32,769 for this one, so that a later version can be told from it. This one must

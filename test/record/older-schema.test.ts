@@ -62,6 +62,14 @@ function written(vaultFormat: RecordFormat, json: JsonObject, keys = [key]) {
 	return new RecordVault(vaultFormat, keys).protect(vaultFormat.fromJson(json));
 }
 
+test("members of a message of which the schema names none are kept in their order", () => {
+	const format = new RecordFormat(olderSchema({ ConversationStats: ["usage_to_metrics"] }));
+	const json = record({ stats: { usage_to_metrics: {}, other: [1] }, vendor: true });
+	const message = format.fromJson(json);
+	expect(Object.keys(message.unnamedMembers)).toEqual(["/stats/usage_to_metrics", "/stats/other", "/vendor"]);
+	expect(format.toJson(message)).toMatchObject(json);
+});
+
 describe("a record that was written with an older schema", () => {
 	const json = record(members);
 

@@ -278,15 +278,17 @@ function makerOf(plan: PlainPlan): Maker {
 	const memberAt = (name: string) => `json[${JSON.stringify(name)}]`;
 	const named = [...(tag === undefined || members.has(tag) ? [] : [tag]), ...fields.map(({ name }) => name)];
 	const properties = fields.map(
-		({ property, name }, index) => `${property}: decoder.field(fields[${index}], ${memberAt(name)}, json)`,
+		({ property, name }, index) =>
+			`${JSON.stringify(property)}: decoder.field(fields[${index}], ${memberAt(name)}, json)`,
 	);
 	// Usually a field takes each member.
 	return compile(
 		{ plan, fields },
 		`(decoder, json) => {
-			const named = ${named.map((name) => `(${memberAt(name)} !== undefined)`).join(" + ")};
+			const message = { $typeName: ${JSON.stringify(desc.typeName)}, ${properties.join()} };
+			const named = ${["0", ...named.map((name) => `(${memberAt(name)} !== undefined)`)].join(" + ")};
 			if (Object.keys(json).length !== named) decoder.keepUnnamed(plan, json);
-			return { $typeName: ${JSON.stringify(desc.typeName)}, ${properties.join()} };
+			return message;
 		}`,
 	);
 }

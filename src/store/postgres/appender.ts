@@ -235,7 +235,7 @@ function writeGroup(
 }
 
 /** Until when a request may be written. */
-export interface WriteLimits {
+interface WriteLimits {
 	/** Signal of the sender. */
 	readonly signal: CallSignal | undefined;
 	/** Time by performance.now() from which on the sender may have given up without a sign. */

@@ -173,8 +173,12 @@ async function endPools({ pool, outside }: Server): Promise<void> {
 /** Message of the driver's error when the server does not support TLS. */
 const NO_TLS = "The server does not support SSL connections";
 
-/** Why connections broke, of those that are known to be broken. */
-export const broken = new WeakMap<pg.ClientBase, Error>();
+const broken = new WeakMap<pg.ClientBase, Error>();
+
+/** Returns why a connection broke, if it is known to be broken. */
+export function whyBroken(client: pg.ClientBase): Error | undefined {
+	return broken.get(client);
+}
 
 function makePool(options: pg.PoolConfig, prepare: string): pg.Pool {
 	const pool = new pg.Pool({

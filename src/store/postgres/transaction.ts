@@ -3,7 +3,7 @@ import type pg from "pg";
 import type { ServiceError } from "../../errors.ts";
 import { type Row, text } from "../values.ts";
 import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
-import { broken } from "./primary.ts";
+import { whyBroken } from "./primary.ts";
 
 /** A statement with the values of its parameters, $1 and so on. */
 export interface Query {
@@ -150,7 +150,7 @@ export class ClientTransaction {
 	#send(queries: readonly Query[]) {
 		if (this.#state === "over") throw new Error("the transaction is over");
 		// Sends nothing over a connection that is known to be broken, so that its failure leaves no commit in doubt.
-		const failure = broken.get(this.#client);
+		const failure = whyBroken(this.#client);
 		if (failure !== undefined) throw databaseError(failure);
 		const begin = this.#state === "unbegun" ? this.#client.query(this.#begin) : undefined;
 		this.#state = "open";
