@@ -91,16 +91,22 @@ test("while a conversation of 6,000 events goes on, only new steps are drawn", a
 			timer = setTimeout(resolve, 2_000);
 		}).observe(document.querySelector("section.timeline"), { subtree: true, childList: true, attributes: true });
 	})`);
-	// Notes the texts of the steps whose elements are made from now on.
+	// Notes the texts of the steps whose elements are made from now on, and of those whose present elements change.
 	await page.evaluate(`{
+		const present = new Set(document.querySelectorAll("article.step"));
 		globalThis.made = [];
+		globalThis.changed = [];
 		const note = (node) => {
 			const steps = node.matches?.("article.step") ? [node] : (node.querySelectorAll?.("article.step") ?? []);
 			for (const step of steps) made.push(step.querySelector(".said").textContent);
 		};
 		new MutationObserver((records) => {
-			for (const { addedNodes } of records) for (const node of addedNodes) note(node);
-		}).observe(document.querySelector("section.timeline"), { subtree: true, childList: true });
+			for (const { target, addedNodes } of records) {
+				const step = (target instanceof Element ? target : target.parentElement)?.closest("article.step");
+				if (present.has(step)) changed.push(step.querySelector(".said").textContent);
+				for (const node of addedNodes) note(node);
+			}
+		}).observe(document.querySelector("section.timeline"), { subtree: true, childList: true, characterData: true, attributes: true });
 	}`);
 	const texts = Array.from({ length: 120 }, (_, index) => `Later ${index}`);
 	const later = flat({ ...running, events: texts.map((text) => said("agent", text, 0.01)) }, "later");
@@ -108,6 +114,7 @@ test("while a conversation of 6,000 events goes on, only new steps are drawn", a
 		await post(service.http, `events/${id}`, later.slice(from, from + 8));
 	await page.getByText("6,120 steps").waitFor();
 	await page.getByText("Later 119", { exact: true }).waitFor();
+	expect(await page.evaluate("changed")).toEqual([]);
 	const made: string[] = await page.evaluate("made");
 	expect(made).toContain("Later 119");
 	// The list may bring a few back that had left it. With all made anew for each post, there would be more than a hundred.

@@ -273,6 +273,7 @@ type Maker = (decoder: Decoder, json: ExactJsonObject) => object;
 /** What makes the messages of objects, by their plans. */
 const makers = new WeakMap<PlainPlan, Maker>();
 
+/** Compiles what makes the message of an object. It counts the members that fields name: usually there are no others. */
 function makerOf(plan: PlainPlan): Maker {
 	const { desc, fields, members, discriminator: { name: tag } = {} } = plan;
 	const memberAt = (name: string) => `json[${JSON.stringify(name)}]`;
@@ -281,13 +282,13 @@ function makerOf(plan: PlainPlan): Maker {
 		({ property, name }, index) =>
 			`${JSON.stringify(property)}: decoder.field(fields[${index}], ${memberAt(name)}, json)`,
 	);
-	// Usually a field takes each member.
+	// With 0, the sum is a number also for one name or none.
+	const sum = ["0", ...named.map((name) => `(${memberAt(name)} !== undefined)`)].join(" + ");
 	return compile(
 		{ plan, fields },
 		`(decoder, json) => {
 			const message = { $typeName: ${JSON.stringify(desc.typeName)}, ${properties.join()} };
-			const named = ${["0", ...named.map((name) => `(${memberAt(name)} !== undefined)`)].join(" + ")};
-			if (Object.keys(json).length !== named) decoder.keepUnnamed(plan, json);
+			if (Object.keys(json).length !== ${sum}) decoder.keepUnnamed(plan, json);
 			return message;
 		}`,
 	);
