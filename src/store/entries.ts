@@ -137,6 +137,14 @@ export interface NewEvent extends ProtectedEvent {
 	readonly packed?: { readonly unpackedSize: number | null; readonly checksum: number } | undefined;
 }
 
+/** The times of an update, in microseconds of Unix time. */
+export interface UpdateTimes {
+	readonly createdAt: bigint | undefined;
+	readonly updatedAt: bigint | undefined;
+	/** When the latest event before the update happened. */
+	readonly lastActivityAt: bigint | undefined;
+}
+
 /** A stored event. Times are microseconds since the Unix epoch. */
 export interface StoredEvent {
 	/** Starts at 1; gaps are possible. */

@@ -14,6 +14,7 @@ import type {
 	RecordState,
 	RecordVersion,
 	StoredUpdate,
+	UpdateTimes,
 } from "./entries.ts";
 import type { OpenGaps } from "./gaps.ts";
 import { changeBetween, comparableTime, compare, decide, orderTime } from "./ordering.ts";
@@ -69,6 +70,8 @@ export interface WrittenUpdate extends Omit<StoredUpdate, "record" | "summary" |
 	readonly activity: Uint8Array | undefined;
 	/** Sequence of the event whose error the summary shows; undefined when it shows none. */
 	readonly errorSequence: bigint | undefined;
+	/** Those of the summary and the activity. */
+	readonly times: UpdateTimes;
 }
 
 /** The form in which the record of an update is stored. */
@@ -121,7 +124,7 @@ export function planPostedUpdate(of: PostToWrite): NextUpdate {
 	const runStartedAt = current ? runStart(before, status, time ?? receivedAt) : before?.runStartedAt;
 	const origin = update.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
 	const encoded = withTimes(update.summary, facts, times);
-	const own = { change, current, origin, summary: encoded, ...wholeForm(record) };
+	const own = { change, current, origin, summary: encoded, times, ...wholeForm(record) };
 	const written = writtenOf(update, of, runStartedAt, own);
 	if (before !== undefined && !current) return { written, after: { ...before, newestPosted } };
 	const after = {
@@ -210,7 +213,7 @@ function writtenOf(
 	{ conversationId, receivedAt, poster }: Pick<NewUpdate, "conversationId" | "receivedAt" | "poster">,
 	{ before, activity, gaps, sequence }: ToWrite,
 	runStartedAt: bigint | undefined,
-	own: Pick<WrittenUpdate, "change" | "current" | "origin" | "summary"> & StoredForm,
+	{ times, ...own }: Pick<WrittenUpdate, "change" | "current" | "origin" | "summary"> & StoredForm & { times: Times },
 ): WrittenUpdate {
 	return {
 		conversationId,
@@ -220,6 +223,7 @@ function writtenOf(
 		sender: poster?.sender,
 		activity: encodeActivity(activity, runStartedAt, gaps),
 		errorSequence: shownError(activity, runStartedAt)?.sequence,
+		times: { ...times, lastActivityAt: activity?.lastAt },
 		...own,
 	};
 }
@@ -244,7 +248,8 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 	const runStartedAt = version.runStartedAt ?? runStart(before, status, version.statusAt ?? receivedAt);
 	const origin = batch.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.EVENTS;
 	const encoded = withTimes(version.summary, version.facts, times);
-	const written = writtenOf(batch, of, runStartedAt, { change, current: true, origin, summary: encoded, ...form });
+	const own = { change, current: true, origin, summary: encoded, times, ...form };
+	const written = writtenOf(batch, of, runStartedAt, own);
 	const { newestPosted } = before ?? {};
 	const posted = { orderTime: before?.orderTime, lifeBeganAt: before?.lifeBeganAt, postedAt: before?.postedAt };
 	const state = { sequence, status, ...times, runStartedAt, ...posted, newestPosted };

@@ -1,9 +1,15 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { fromBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../errors.ts";
-import type { StoredEvent } from "../entries.ts";
+import { quarterOf } from "../../usage/ledger.ts";
+import { microsecondsOf } from "../condition.ts";
+import type { StoredEvent, StoredUpdate, UpdateTimes } from "../entries.ts";
+import { comparableTime } from "../ordering.ts";
 import type { LogTable, NewestSequences } from "../sequence-log.ts";
 import { readNewest, type Session } from "../session.ts";
-import { bigint, boolean, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 
 /** The names of the views that follow the logs. Each has its position in the table `views`. */
 export type ViewName = "conversations" | "usage";
@@ -21,11 +27,20 @@ export interface Behind extends ViewPosition {
 
 /** The entries of a conversation that the views follow. */
 export interface Entries {
-	/** Updates, in the order of the log. */
-	readonly updates: { readonly sequence: bigint; readonly isCurrent: boolean }[];
+	/**
+	 * Updates, in the order of the log: of the current ones that follow each other in a life and a quarter of an hour the last,
+	 * whose record has what the others had, and each that was not current.
+	 */
+	readonly updates: FollowedUpdate[];
 	/** The events that show responses of models, in the order of the log. Times are microseconds of Unix time. */
 	readonly responses: { readonly responseId: string; readonly at: number }[];
 	hasEvents: boolean;
+}
+
+interface FollowedUpdate {
+	readonly sequence: bigint;
+	/** The life and the quarter of an hour of a current update; undefined of another one. */
+	readonly period: string | undefined;
 }
 
 /**
@@ -81,13 +96,16 @@ const MAX_WAITING = 100_000;
 
 /** Entries that were appended together, in the order of the logs. */
 export interface AppendedEntries {
-	readonly updates: readonly (EntryOf & { readonly current: boolean })[];
+	readonly updates: readonly (EntryOf & UpdateOfPeriod)[];
 	readonly events: readonly (EntryOf & {
 		readonly event: { readonly llmResponseId?: string | undefined; readonly happenedAt: bigint };
 	})[];
 }
 
 type EntryOf = Pick<StoredEvent, "conversationId" | "sequence">;
+type UpdateOfPeriod = Pick<StoredUpdate, "sequence" | "current" | "origin" | "receivedAt"> & {
+	readonly times: UpdateTimes;
+};
 
 /**
  * Conversations with entries that the views have not followed, which wait to be derived. A conversation with several entries is
@@ -136,8 +154,7 @@ export class WaitingConversations {
 	append({ updates, events }: AppendedEntries): void {
 		if (this.#position === undefined || this.#count >= MAX_WAITING) return;
 		if (updates[0]?.sequence === this.#read.updates + 1n) {
-			for (const { conversationId, sequence, current } of updates)
-				entriesOf(this.#entries, conversationId).updates.push({ sequence, isCurrent: current });
+			for (const update of updates) addUpdate(entriesOf(this.#entries, update.conversationId), update);
 			this.#advance("updates", updates);
 		}
 		if (events[0]?.sequence === this.#read.events + 1n) {
@@ -203,7 +220,10 @@ async function readRows(
 	ids?: readonly string[],
 ): Promise<readonly Row[]> {
 	if (last !== undefined && last <= after) return [];
-	const columns = log === "updates" ? "e.current" : "e.llm_response_id, e.happened_at";
+	const columns =
+		log === "updates"
+			? "e.current, e.origin, e.received_at, e.summary, e.activity"
+			: "e.llm_response_id, e.happened_at";
 	return await all(
 		`SELECT e.sequence, e.conversation_id, ${columns} FROM ${dialect.schema}${log} e
 		WHERE e.sequence > ? ${last === undefined ? "" : "AND e.sequence <= ?"}
@@ -215,8 +235,39 @@ async function readRows(
 
 function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
 	const of = entriesOf(entries, text(row.conversation_id));
-	if (log === "updates") of.updates.push({ sequence: bigint(row.sequence), isCurrent: boolean(row.current) });
+	if (log === "updates") addUpdate(of, updateFrom(row));
 	else addEvent(of, nullable(text, row.llm_response_id), bigint(row.happened_at));
+}
+
+/** Reads a row of updates, also what tells the time of the update. */
+export function updateFrom(row: Row): UpdateOfPeriod {
+	const { createdAt, updatedAt } = fromBinary(ConversationSummarySchema, blob(row.summary));
+	const { lastActivityAt } = fromBinary(ConversationSummarySchema, nullable(blob, row.activity) ?? new Uint8Array());
+	return {
+		sequence: bigint(row.sequence),
+		current: boolean(row.current),
+		origin: integer(row.origin),
+		receivedAt: bigint(row.received_at),
+		times: {
+			createdAt: microsecondsOf(createdAt),
+			updatedAt: microsecondsOf(updatedAt),
+			lastActivityAt: microsecondsOf(lastActivityAt),
+		},
+	};
+}
+
+function addUpdate({ updates }: Entries, update: UpdateOfPeriod): void {
+	const { sequence, current, times } = update;
+	const period = current ? `${quarterOf(timeOf(update))} ${times.createdAt}` : undefined;
+	const before = current ? updates.findLastIndex((one) => one.period !== undefined) : -1;
+	if (before >= 0 && updates[before]?.period === period) updates.splice(before, 1);
+	updates.push({ sequence, period });
+}
+
+/** Returns the time of an update in microseconds of Unix time. Events leave `updated_at` as it is. */
+export function timeOf({ origin, receivedAt, times }: Pick<UpdateOfPeriod, "origin" | "receivedAt" | "times">): bigint {
+	const time = origin === UpdateOrigin.EVENTS ? times.lastActivityAt : times.updatedAt;
+	return comparableTime(time, receivedAt) ?? receivedAt;
 }
 
 function entriesOf(entries: Map<string, Entries>, conversationId: string): Entries {

@@ -3,22 +3,13 @@ import { fromBinary, fromJson, type JsonValue } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationStatsSchema } from "../../../gen/conversations/v1/stats_pb.js";
-import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { toMicroseconds } from "../../record/json/scalars.ts";
 import { decodeDelta, readMembers } from "../../record/record-delta.ts";
 import { AMOUNTS, type Amounts, addAmounts, negated } from "../../usage/amounts.ts";
-import {
-	digestOf,
-	type FirstState,
-	firstStateOf,
-	Ledger,
-	quarterAt,
-	type ShownRecord,
-	shownUsages,
-} from "../../usage/ledger.ts";
+import { digestOf, type FirstState, firstStateOf, Ledger, type ShownRecord, shownUsages } from "../../usage/ledger.ts";
 import { nameOf } from "../../usage/names.ts";
-import { microsecondsOf } from "../condition.ts";
 import { comparableTime, MAX_CLOCK_SKEW } from "../ordering.ts";
 import { unpackRecord } from "../record-column.ts";
 import {
@@ -33,8 +24,8 @@ import {
 import type { Columns, Session } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
 import { columnsOf } from "../typed-rows.ts";
-import { bigint, blob, boolean, integer, nullable, type RecordColumn, type Row, text } from "../values.ts";
-import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
+import { bigint, blob, integer, nullable, type RecordColumn, type Row, text } from "../values.ts";
+import { type Entries, lockView, moveView, NOTHING, readEntries, timeOf, updateFrom } from "./follow.ts";
 
 /**
  * The view of usage: what the calls of each conversation cost, with sums over conversations. The records of a conversation are
@@ -200,55 +191,20 @@ export async function deriveUsage(
 		for (const state of ahead) state.entries = entries.get(state.id) ?? state.entries;
 	}
 	await timeCalls(session, states);
-	const updates = await chooseUpdates(session, states);
-	for (const state of states) {
-		const list = updates.get(state) ?? [];
-		if (state.isForced && state.current !== undefined && list.at(-1) !== state.current)
-			updates.set(state, [...list, state.current]);
-	}
+	const updates = states.map((state) => [state, updatesToFollow(state)] as const);
 	for (let n = 0; ; n++) {
-		const next = new Map(
-			[...updates].flatMap(([state, list]) => list.slice(n, n + 1).map((update) => [update, state])),
-		);
+		const next = new Map(updates.flatMap(([state, list]) => list.slice(n, n + 1).map((update) => [update, state])));
 		if (next.size === 0) break;
 		await followRecords(session, next);
 	}
 	await writeStates(session, states);
 }
 
-/**
- * Returns the sequences of the updates that are followed, in the order of the log: of the current records that follow each
- * other in a life and a quarter of an hour the last one, and each that was not current.
- */
-async function chooseUpdates(session: Session, states: readonly State[]): Promise<Map<State, readonly bigint[]>> {
-	const waiting = states.map((state) => {
-		const updates = state.entries?.updates ?? [];
-		return { state, updates: updates.filter(({ sequence }) => !state.ledger.hasFollowed(sequence)) };
-	});
-	const several = waiting.filter(({ updates }) => updates.length > 1);
-	const rows = await readUpdates(
-		session,
-		several.map(({ state }) => state.id),
-		several.flatMap(({ updates }) => updates.map(({ sequence }) => sequence)),
-		"NULL",
-	);
-	const periodOf = (sequence: bigint) => {
-		const row = rows.get(sequence);
-		if (row === undefined) return undefined;
-		const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
-		return `${quarterAt(timeOf(row, summary))} ${microsecondsOf(summary.createdAt)}`;
-	};
-	const chosen = waiting.map(({ state, updates }) => {
-		const sequences: bigint[] = [];
-		let next: string | undefined;
-		for (const { sequence, isCurrent } of updates.toReversed()) {
-			const period = isCurrent ? periodOf(sequence) : undefined;
-			if (!isCurrent || sequences.length === 0 || period !== next) sequences.push(sequence);
-			if (isCurrent) next = period;
-		}
-		return [state, sequences.reverse()] as const;
-	});
-	return new Map(chosen);
+/** Returns the sequences of the updates that are followed, in the order of the log. */
+function updatesToFollow({ entries, ledger, isForced, current }: State): readonly bigint[] {
+	const sequences = (entries?.updates ?? []).map(({ sequence }) => sequence);
+	const list = sequences.filter((sequence) => !ledger.hasFollowed(sequence));
+	return isForced && current !== undefined && list.at(-1) !== current ? [...list, current] : list;
 }
 
 /** Reads updates of conversations, by their sequences. */
@@ -256,12 +212,12 @@ async function readUpdates(
 	session: Session,
 	conversationIds: readonly string[],
 	sequences: readonly bigint[],
-	record = `CASE WHEN e.size <= ${MAX_TOGETHER} THEN e.record END`,
 ): Promise<ReadonlyMap<bigint, Row>> {
 	if (sequences.length === 0) return new Map();
 	const rows = await session.all(
 		`SELECT e.sequence, e.conversation_id, e.current, e.origin, e.received_at, e.base_sequence,
-			e.unpacked_size, e.checksum, e.summary, e.activity, ${record} AS record
+			e.unpacked_size, e.checksum, e.summary, e.activity,
+			CASE WHEN e.size <= ${MAX_TOGETHER} THEN e.record END AS record
 		FROM ${session.dialect.schema}updates e
 		WHERE ${session.isAmong("e.sequence")} AND ${session.isIn("e.conversation_id")}`,
 		sequences,
@@ -463,16 +419,6 @@ function callFrom(row: Row) {
 	return { ...key, ...amountsFrom(row) };
 }
 
-/** Returns the time of a record. */
-function timeOf(row: Row, { updatedAt }: ConversationSummary): number {
-	const receivedAt = bigint(row.received_at);
-	if (integer(row.origin) !== UpdateOrigin.EVENTS)
-		return Number(comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt);
-	// Events leave `updated_at` as it is.
-	const { lastActivityAt } = fromBinary(ConversationSummarySchema, nullable(blob, row.activity) ?? new Uint8Array());
-	return Number(comparableTime(microsecondsOf(lastActivityAt), receivedAt) ?? receivedAt);
-}
-
 /** Reads a record with its encoded stats; undefined when it cannot be read. It is not decoded as a whole. */
 async function readRecord(
 	session: Session,
@@ -480,19 +426,19 @@ async function readRecord(
 ): Promise<(Omit<ShownRecord, "sequence" | "digest" | "usages"> & { readonly stats: Uint8Array }) | undefined> {
 	const members = await readMembersOf(session, row);
 	if (members === undefined) return undefined;
-	const receivedAt = bigint(row.received_at);
+	const update = updateFrom(row);
+	const { receivedAt, origin, current: isCurrent } = update;
 	const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
-	const time = timeOf(row, summary);
+	const time = Number(timeOf(update));
 	const created = members.get(CREATED_AT.number);
 	const createdAt = created && attempt(() => toMicroseconds(fromBinary(TimestampSchema, created)));
 	// What events make belongs to the present life.
-	const isOfEvents = integer(row.origin) === UpdateOrigin.EVENTS;
-	const life = isOfEvents ? undefined : comparableTime(createdAt, receivedAt);
+	const life = origin === UpdateOrigin.EVENTS ? undefined : comparableTime(createdAt, receivedAt);
 	const isDeleting = summary.executionStatus === ConversationExecutionStatus.DELETING;
 	return {
 		...{ stats: members.get(STATS.number) ?? new Uint8Array(), time, latest: Number(receivedAt + MAX_CLOCK_SKEW) },
 		...{ life: life === undefined ? undefined : Number(life), agentKind: summary.agentKind },
-		...{ isFork: members.has(FORKED_FROM.number), isCurrent: boolean(row.current) },
+		...{ isFork: members.has(FORKED_FROM.number), isCurrent },
 		// One that deletes the conversation is the last of its life.
 		rank: isDeleting ? time + 1e18 : time,
 	};
