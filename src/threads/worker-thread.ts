@@ -52,8 +52,11 @@ export interface WorkerThreadOptions {
 	 * so that results do not accumulate.
 	 */
 	readonly maxCallsSent?: number;
-	/** Whether calls wait in this thread until the worker has answered all that it has, so that more are answered together. */
-	readonly sendsTogether?: boolean;
+	/**
+	 * Number of calls that the worker should have to answer together. When given, calls wait in this thread until the worker has
+	 * answered all that it has, and then until there are so many or a turn of the event loop brings no further one.
+	 */
+	readonly sendsTogether?: number;
 	readonly observer?: ThreadObserver | undefined;
 }
 
@@ -143,21 +146,33 @@ export class WorkerThread<Methods> {
 		});
 	}
 
-	/** Sends the waiting calls at the end of this turn of the event loop, so that calls of one turn share a message. */
+	/**
+	 * Sends the waiting calls at the end of this turn of the event loop, so that calls of one turn share a message, or later: see
+	 * {@link WorkerThreadOptions.sendsTogether}.
+	 */
 	#schedule(): void {
-		if (this.#scheduled) return;
+		if (this.#scheduled || this.#waiting.length === 0) return;
 		this.#scheduled = true;
-		setImmediate(() => {
+		const { sendsTogether = 0 } = this.#options;
+		let before = 0;
+		const onTurn = () => {
+			const count = this.#waiting.length;
+			if (count < sendsTogether && count > before) {
+				before = count;
+				setImmediate(onTurn);
+				return;
+			}
 			this.#scheduled = false;
 			if (this.#worker !== undefined) this.#send(this.#worker);
 			else this.start().catch((error: unknown) => this.#rejectAll(error));
-		});
+		};
+		setImmediate(onTurn);
 	}
 
 	/** Sends waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
 	#send(worker: Worker): void {
 		const { sendsTogether, maxCallsSent = Number.POSITIVE_INFINITY } = this.#options;
-		if (sendsTogether === true && this.#sent.size > 0) return;
+		if (sendsTogether !== undefined && this.#sent.size > 0) return;
 		const messages: CallMessage[] = [];
 		let examined = 0;
 		for (const call of this.#waiting) {
@@ -204,7 +219,7 @@ export class WorkerThread<Methods> {
 				this.#send(worker);
 				worker.on("message", (message: WorkerMessage) => {
 					this.#settle(message);
-					this.#send(worker);
+					this.#schedule();
 				});
 			});
 			worker.on("error", fail);

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
 import { WorkerThread, type WorkerThreadOptions } from "../../src/threads/worker-thread.ts";
@@ -64,6 +65,25 @@ test("grouped calls are answered together up to the group's byte limit, a larger
 	await paused;
 	expect(sums).toEqual([8, 8, 4, 30, 1]);
 });
+
+test.each([
+	{ sendsTogether: 3, turns: [1, 1, 1, 1], sizes: [3, 3, 3, 1] },
+	{ sendsTogether: 3, turns: [1, 2, 1], sizes: [2, 2, 1] },
+	{ sendsTogether: 1, turns: [1, 1], sizes: [1, 1] },
+	{ sendsTogether: 2, turns: [0, 0, 0, 1], sizes: [4, 4, 4, 4] },
+])(
+	"calls, with $turns turns of the event loop after each, are sent together in groups of $sizes when $sendsTogether should be",
+	async ({ sendsTogether, turns, sizes }) => {
+		const { thread } = started({ sendsTogether });
+		await thread.start();
+		const sums: Promise<number>[] = [];
+		for (const turnsAfter of turns) {
+			sums.push(thread.calls.sum(new Uint8Array(1)));
+			for (let turn = 0; turn < turnsAfter; turn++) await nextTurn();
+		}
+		expect(await Promise.all(sums)).toEqual(sizes);
+	},
+);
 
 test("a thread that is idle ends, and the next call starts another one", async () => {
 	const { thread, lines } = started({ idleMilliseconds: 1 });

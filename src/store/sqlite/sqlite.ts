@@ -77,6 +77,9 @@ function orUnavailable<Result>(work: () => Result): Result {
 	}
 }
 
+/** Number of posts that should share a transaction: it takes 0.35 ms for one post and 0.53 ms for four. */
+const APPENDED_TOGETHER = 4;
+
 /** Maximum number of calls at the reader. It reads large records faster than the main thread can encode responses. */
 const MAX_READER_CALLS = 64;
 
@@ -103,7 +106,7 @@ function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
 	const search = { ...reader, name: "search", idleMilliseconds: SEARCH_IDLE };
 	return {
-		writer: new WorkerThread({ ...shared, ...writer, sendsTogether: true }),
+		writer: new WorkerThread({ ...shared, ...writer, sendsTogether: APPENDED_TOGETHER }),
 		reader: new WorkerThread({ ...shared, ...reader, maxCallsSent: MAX_READER_CALLS }),
 		// One at a time, so that it is known which search ended the thread, and the others can go on.
 		search: new WorkerThread({ ...shared, ...search, maxCallsSent: 1 }),
