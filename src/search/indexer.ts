@@ -31,7 +31,7 @@ const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Pause after a step as a multiple of its duration, while the service is busy, so that the machine is left to the ingest. */
-const BUSY_FACTOR = 15;
+const BUSY_FACTOR = 8;
 /** Number of waiting events from which on the indexer makes no pauses, so that search does not lag much further. */
 const MAX_WAITING = 150_000;
 /** Milliseconds for which new events are collected. */
@@ -104,8 +104,11 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	/** The progress that the last step wrote, while there is more to do. Another process can let the index begin anew. */
-	#progress: IndexProgress | undefined;
+	/**
+	 * The progress that the last step wrote, and the newest event then, while there is more to do. Another process can let the
+	 * index begin anew.
+	 */
+	#known: { readonly progress: IndexProgress; readonly newest: bigint } | undefined;
 	/** The words after those that are being written. */
 	#ahead: { readonly after: bigint; readonly page: Promise<Page> } | undefined;
 
@@ -134,11 +137,11 @@ export class TextIndexer {
 	 */
 	async step(limit = FEW_EVENTS): Promise<number> {
 		const { store } = this.#options;
-		const kept = this.#progress;
-		this.#progress = undefined;
+		const known = this.#known;
+		this.#known = undefined;
 		// One write for several steps.
 		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return 0;
-		const progress = kept ?? (await store.readIndexProgress());
+		const progress = known?.progress ?? (await store.readIndexProgress());
 		// A newer release writes the index by its own rules.
 		if (progress.version > INDEX_RULES) return 0;
 		if (progress.version < INDEX_RULES) {
@@ -146,14 +149,17 @@ export class TextIndexer {
 			await store.writeIndexStep({ expects: progress, next, events: [] });
 			return 1;
 		}
-		const { newest } = await store.events.range();
+		const newest = known?.newest ?? (await store.events.range()).newest;
 		if (newest <= progress.events) return 0;
 		const { indexed, through } = await this.#next(progress.events, newest, limit);
 		const next = { ...progress, events: through };
-		const isWritten = await store.writeIndexStep({ expects: progress, next, events: indexed });
+		const [isWritten, later] = await Promise.all([
+			store.writeIndexStep({ expects: progress, next, events: indexed }),
+			store.events.range(),
+		]);
 		if (!isWritten) return 1;
-		if (through < newest) this.#progress = next;
-		return Number(newest - through);
+		if (through < later.newest) this.#known = { progress: next, newest: later.newest };
+		return Number(later.newest - through);
 	}
 
 	/** Returns the words of the next events, and begins to take those after them. */
