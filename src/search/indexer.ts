@@ -70,15 +70,17 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 			onError(error);
 			return 0;
 		});
-		if (waiting > 0) {
+		if (waiting >= FEW_EVENTS) {
 			const pauses = isBusy() && waiting < MAX_WAITING;
 			if (pauses) await wait(Math.min((performance.now() - began) * BUSY_FACTOR, CLAIM / 3), signal);
-		} else {
+			continue;
+		}
+		if (waiting === 0) {
 			const over = new AbortController();
 			await Promise.race([woken, wait(INTERVAL, over.signal)]);
 			over.abort();
-			await wait(COLLECT, signal);
 		}
+		await wait(COLLECT, signal);
 	}
 	unsubscribe();
 	await indexer.release().catch(onError);
@@ -105,7 +107,7 @@ export class TextIndexer {
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
 	/**
-	 * The progress that the last step wrote, and the newest event then, while there is more to do. Another process can let the
+	 * The progress that the last step wrote, and the newest event then, while many events wait. Another process can let the
 	 * index begin anew.
 	 */
 	#known: { readonly progress: IndexProgress; readonly newest: bigint } | undefined;
@@ -158,8 +160,9 @@ export class TextIndexer {
 			store.events.range(),
 		]);
 		if (!isWritten) return 1;
-		if (through < later.newest) this.#known = { progress: next, newest: later.newest };
-		return Number(later.newest - through);
+		const waiting = Number(later.newest - through);
+		if (waiting >= FEW_EVENTS) this.#known = { progress: next, newest: later.newest };
+		return waiting;
 	}
 
 	/** Returns the words of the next events, and begins to take those after them. */

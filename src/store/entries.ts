@@ -141,7 +141,7 @@ export interface NewEvent extends ProtectedEvent {
 export interface UpdateTimes {
 	readonly createdAt: bigint | undefined;
 	readonly updatedAt: bigint | undefined;
-	/** When the latest event before the update happened. */
+	/** When the latest of the conversation's events happened, with those that made the update. */
 	readonly lastActivityAt: bigint | undefined;
 }
 

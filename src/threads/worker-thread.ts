@@ -54,7 +54,8 @@ export interface WorkerThreadOptions {
 	readonly maxCallsSent?: number;
 	/**
 	 * Number of calls that the worker should have to answer together. When given, calls wait in this thread until the worker has
-	 * answered all that it has, and then until there are so many or a turn of the event loop brings no further one.
+	 * answered all that it has, and then until there are so many or a turn of the event loop brings no further one: a call that
+	 * is alone waits for one turn more.
 	 */
 	readonly sendsTogether?: number;
 	readonly observer?: ThreadObserver | undefined;
@@ -163,6 +164,7 @@ export class WorkerThread<Methods> {
 				return;
 			}
 			this.#scheduled = false;
+			if (count === 0) return;
 			if (this.#worker !== undefined) this.#send(this.#worker);
 			else this.start().catch((error: unknown) => this.#rejectAll(error));
 		};
@@ -208,7 +210,7 @@ export class WorkerThread<Methods> {
 				failed = true;
 				const error = this.#options.toError(failureOf(cause), "thread");
 				reject(error);
-				this.#onEnd(error);
+				this.#onEnd(error, started);
 			};
 			worker.once("message", () => {
 				started = true;
@@ -255,7 +257,7 @@ export class WorkerThread<Methods> {
 		}
 	}
 
-	#onEnd(error: ServiceError): void {
+	#onEnd(error: ServiceError, hadStarted: boolean): void {
 		clearTimeout(this.#idleTimer);
 		this.#worker = undefined;
 		this.#starting = undefined;
@@ -265,8 +267,7 @@ export class WorkerThread<Methods> {
 		const { owner, name, log } = this.#options;
 		log.error({ err: error, operation: name }, `a worker thread of ${owner} ended unexpectedly`);
 		for (const call of sent) call.reject(error);
-		// Without calls, the thread could not start.
-		if (sent.length === 0) this.#rejectAll(error);
+		if (!hadStarted) this.#rejectAll(error);
 		else if (this.#waiting.length > 0) this.start().catch((reason: unknown) => this.#rejectAll(reason));
 	}
 

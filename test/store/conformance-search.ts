@@ -321,6 +321,28 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			expect((await readIndexProgress()).events).toBe((await events.range()).newest);
 		});
 
+		it("says that an event waits which arrives while a step is written", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "the title");
+			await indexAll(store);
+			await say(store, 0, 1, "early");
+			const { events, claim, readIndexProgress, writeIndexStep } = store;
+			let reads = 0;
+			const range: typeof events.range = async (query) => {
+				reads += 1;
+				if (reads === 2) await say(store, 0, 2, "late");
+				return await events.range(query);
+			};
+			const arriving = { events: { ...events, range }, claim, readIndexProgress, writeIndexStep };
+			const indexer = new TextIndexer({ store: arriving, format });
+			const { newest } = await events.range();
+			expect(await indexer.step()).toBe(1);
+			expect((await readIndexProgress()).events).toBe(newest);
+			expect(await indexer.step()).toBe(0);
+			expect((await readIndexProgress()).events).toBe(newest + 1n);
+			await indexer.release();
+		});
+
 		it("finds what arrived after the next events were read, when those have no words", async () => {
 			await using store = await open();
 			await post(store, 0, 1, "the title");

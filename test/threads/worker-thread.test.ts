@@ -131,6 +131,17 @@ test("calls that wait when a thread ends are answered by the next one", async ()
 	expect(lines).toHaveLength(1);
 });
 
+test("calls that wait for further ones when a thread ends are answered by the next one", async () => {
+	const { thread, lines } = started({ sendsTogether: 1_000_000 });
+	await thread.calls.exitSoon();
+	const echoes: Promise<unknown>[] = [];
+	while (lines.length === 0) {
+		echoes.push(thread.calls.echo(echoes.length));
+		await nextTurn();
+	}
+	expect(await Promise.all(echoes)).toEqual(Array.from(echoes.keys()));
+});
+
 test("a call that exhausts the thread's memory fails, and the next one succeeds", async () => {
 	const { thread } = started({ oldGenerationMiB: 16 });
 	await expect(thread.calls.exhaust()).rejects.toMatchObject(unavailable);
