@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
-import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { quarterOf } from "../../usage/ledger.ts";
@@ -240,17 +240,18 @@ function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
 }
 
 /** Reads a row of updates, also what tells the time of the update. */
-export function updateFrom(row: Row): UpdateOfPeriod {
-	const { createdAt, updatedAt } = fromBinary(ConversationSummarySchema, blob(row.summary));
+export function updateFrom(row: Row): UpdateOfPeriod & { readonly summary: ConversationSummary } {
+	const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
 	const { lastActivityAt } = fromBinary(ConversationSummarySchema, nullable(blob, row.activity) ?? new Uint8Array());
 	return {
 		sequence: bigint(row.sequence),
 		current: boolean(row.current),
 		origin: integer(row.origin),
 		receivedAt: bigint(row.received_at),
+		summary,
 		times: {
-			createdAt: microsecondsOf(createdAt),
-			updatedAt: microsecondsOf(updatedAt),
+			createdAt: microsecondsOf(summary.createdAt),
+			updatedAt: microsecondsOf(summary.updatedAt),
 			lastActivityAt: microsecondsOf(lastActivityAt),
 		},
 	};
@@ -265,7 +266,7 @@ function addUpdate({ updates }: Entries, update: UpdateOfPeriod): void {
 }
 
 /** Returns the time of an update in microseconds of Unix time. Events leave `updated_at` as it is. */
-export function timeOf({ origin, receivedAt, times }: Pick<UpdateOfPeriod, "origin" | "receivedAt" | "times">): bigint {
+export function timeOf({ origin, receivedAt, times }: UpdateOfPeriod): bigint {
 	const time = origin === UpdateOrigin.EVENTS ? times.lastActivityAt : times.updatedAt;
 	return comparableTime(time, receivedAt) ?? receivedAt;
 }

@@ -3,7 +3,6 @@ import { fromBinary, fromJson, type JsonValue } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationStatsSchema } from "../../../gen/conversations/v1/stats_pb.js";
-import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { toMicroseconds } from "../../record/json/scalars.ts";
 import { decodeDelta, readMembers } from "../../record/record-delta.ts";
@@ -24,7 +23,7 @@ import {
 import type { Columns, Session } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
 import { columnsOf } from "../typed-rows.ts";
-import { bigint, blob, integer, nullable, type RecordColumn, type Row, text } from "../values.ts";
+import { bigint, integer, nullable, type RecordColumn, type Row, text } from "../values.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries, timeOf, updateFrom } from "./follow.ts";
 
 /**
@@ -427,8 +426,7 @@ async function readRecord(
 	const members = await readMembersOf(session, row);
 	if (members === undefined) return undefined;
 	const update = updateFrom(row);
-	const { receivedAt, origin, current: isCurrent } = update;
-	const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
+	const { receivedAt, origin, summary, current: isCurrent } = update;
 	const time = Number(timeOf(update));
 	const created = members.get(CREATED_AT.number);
 	const createdAt = created && attempt(() => toMicroseconds(fromBinary(TimestampSchema, created)));
