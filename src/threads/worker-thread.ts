@@ -55,11 +55,17 @@ export interface WorkerThreadOptions {
 	/**
 	 * Number of calls that the worker should have to answer together. When given, calls wait in this thread until the worker has
 	 * answered all that it has, and then until there are so many or a turn of the event loop brings no further one: a call that
-	 * is alone waits for one turn more.
+	 * is alone waits for one turn more. Of more than twice as many, half are sent, so that both threads have work.
 	 */
 	readonly sendsTogether?: number;
 	readonly observer?: ThreadObserver | undefined;
 }
+
+/**
+ * Milliseconds without a new call after which this thread counts as waiting for the worker. It then sends what waits before
+ * it handles answers. Otherwise it is this thread that the worker waits for, and callers get their answers first.
+ */
+const IDLE_MILLISECONDS = 0.25;
 
 interface PendingCall {
 	readonly message: CallMessage;
@@ -171,14 +177,24 @@ export class WorkerThread<Methods> {
 		setImmediate(onTurn);
 	}
 
+	/** Returns whether enough calls wait to be sent together, and this thread has had nothing to do for a while. */
+	#isIdle(): boolean {
+		const { sendsTogether = Number.POSITIVE_INFINITY } = this.#options;
+		const newest = this.#waiting.at(-1);
+		if (newest === undefined || this.#waiting.length < sendsTogether) return false;
+		return performance.now() - newest.since > IDLE_MILLISECONDS;
+	}
+
 	/** Sends waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
 	#send(worker: Worker): void {
 		const { sendsTogether, maxCallsSent = Number.POSITIVE_INFINITY } = this.#options;
 		if (sendsTogether !== undefined && this.#sent.size > 0) return;
 		const messages: CallMessage[] = [];
 		let examined = 0;
+		const half = Math.ceil(this.#waiting.length / 2);
+		const most = sendsTogether === undefined ? maxCallsSent : Math.max(sendsTogether, half);
 		for (const call of this.#waiting) {
-			if (this.#sent.size >= maxCallsSent) break;
+			if (this.#sent.size >= most) break;
 			examined += 1;
 			if (isSenderGone(call.signal)) call.reject(SENDER_GONE);
 			else {
@@ -221,7 +237,9 @@ export class WorkerThread<Methods> {
 				this.#send(worker);
 				worker.on("message", (message: WorkerMessage) => {
 					this.#settle(message);
-					this.#schedule();
+					// The callers go on after this.
+					if (this.#isIdle()) this.#send(worker);
+					else this.#schedule();
 				});
 			});
 			worker.on("error", fail);

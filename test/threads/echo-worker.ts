@@ -14,6 +14,11 @@ const methods = {
 	threadId: () => threadId,
 	/** Blocks the thread for a number of milliseconds. */
 	pause: (milliseconds: number) => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds),
+	/** Wakes a thread that waits for the memory to change. */
+	reach(shared: Int32Array): void {
+		Atomics.store(shared, 0, 1);
+		Atomics.notify(shared, 0);
+	},
 	fail(): void {
 		throw new RangeError("out of luck");
 	},

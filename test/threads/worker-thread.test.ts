@@ -70,7 +70,8 @@ test.each([
 	{ sendsTogether: 3, turns: [1, 1, 1, 1], sizes: [3, 3, 3, 1] },
 	{ sendsTogether: 3, turns: [1, 2, 1], sizes: [2, 2, 1] },
 	{ sendsTogether: 1, turns: [1, 1], sizes: [1, 1] },
-	{ sendsTogether: 2, turns: [0, 0, 0, 1], sizes: [4, 4, 4, 4] },
+	{ sendsTogether: 2, turns: [0, 0, 0, 1], sizes: [2, 2, 2, 2] },
+	{ sendsTogether: 2, turns: [0, 0, 0, 0, 0, 1], sizes: [3, 3, 3, 2, 2, 1] },
 ])(
 	"calls, with $turns turns of the event loop after each, are sent together in groups of $sizes when $sendsTogether should be",
 	async ({ sendsTogether, turns, sizes }) => {
@@ -84,6 +85,17 @@ test.each([
 		expect(await Promise.all(sums)).toEqual(sizes);
 	},
 );
+
+test("calls that have waited for a while are sent before those that were answered go on", async () => {
+	const { thread } = started({ sendsTogether: 2 });
+	await thread.start();
+	const shared = new Int32Array(new SharedArrayBuffer(4));
+	const reached = thread.calls.pause(100).then(() => Atomics.wait(shared, 0, 0, 10_000));
+	for (let turn = 0; turn < 3; turn++) await nextTurn();
+	const others = [thread.calls.reach(shared), thread.calls.echo("too")];
+	expect(["ok", "not-equal"]).toContain(await reached);
+	expect(await Promise.all(others)).toEqual([undefined, "too"]);
+});
 
 test("a thread that is idle ends, and the next call starts another one", async () => {
 	const { thread, lines } = started({ idleMilliseconds: 1 });
