@@ -27,6 +27,7 @@ import { SealedBytes } from "./record/secrets/cipher.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { commandMethods } from "./rpc/command-methods.ts";
 import { type DescribeService, rpcMethods } from "./rpc/services.ts";
+import { TextIndexer } from "./search/indexer.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
 import { brokenRules, type EventLog, type Logger } from "./telemetry/log.ts";
@@ -93,7 +94,8 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const clocks = new ClockSkews((sender, skew) =>
 		log.emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n) }),
 	);
-	const eventIngest = eventIngestOf(store, intake, log, clocks);
+	const indexer = new TextIndexer({ store, format: eventFormat });
+	const eventIngest = eventIngestOf(store, intake, log, { clocks, indexer });
 	const ingest = ingestOf(store, intake, eventIngest);
 	const accepting = acceptingEvents(eventIngest, refusedPosts, {
 		routes: postRoutes(config.BASE_PATH),
@@ -137,7 +139,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	opened.defer(() => stopping.abort());
 	return {
 		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, stopping },
-		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods },
+		...{ ingest, eventIngest, eventPosts, indexer, reads, changed, forwarding, shares, reconciler, methods },
 		commandMethods: [...methods, ...commandMethods(reconciler, store)],
 	};
 }

@@ -90,7 +90,7 @@ export async function startService(
 	const storeHealthy = () => readiness.passes("store");
 	const parts = await makeParts(config, { log, opened, telemetry, distribute, storeHealthy });
 	const { store, admission, stopping, postCounts, refusedPosts, accessKeys } = parts;
-	const { ingest, eventIngest, eventPosts, reads, forwarding, reconciler, methods, format } = parts;
+	const { ingest, eventIngest, eventPosts, indexer, reads, forwarding, reconciler, methods, format } = parts;
 	// With SQLite, the first start makes one.
 	const isFile = config.database.engine === "sqlite";
 	if (!isFile && !accessKeys.hasValid)
@@ -174,8 +174,7 @@ export async function startService(
 	const steps = [(now: bigint) => refusedPosts.expire(now, retention), ...stepsOf(store, config.RETENTION_RULES)];
 	untilStop(pruneUntilStopped(store, retention, stopping.signal, failedIn("retention"), undefined, steps));
 	const indexing = {
-		store,
-		format: parts.eventFormat,
+		...{ store, indexer },
 		isBusy: () => admission.underWay("ingest").requests > 0,
 		onError: failedIn("search"),
 	};

@@ -1,18 +1,20 @@
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../errors.ts";
-import type { EventFormat } from "../events/event-format.ts";
-import { type ApplyRequest, RecordUpdater } from "../events/record-updater.ts";
+import type { EventFormat, ParsedEvents } from "../events/event-format.ts";
+import { type ApplyRequest, type PreparedBatch, RecordUpdater } from "../events/record-updater.ts";
 import { bufferOf } from "../memory.ts";
 import { type ExactJson, isJsonObject, memberOf, parsePointer, setMember } from "../record/json/json-value.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, summarize } from "../record/summary.ts";
 import { decodeIngestRequest } from "../record/validation/message-size.ts";
+import { contentOf } from "../search/event-texts.ts";
 import { microsecondsOf } from "../store/condition.ts";
 import type { NewUpdate } from "../store/entries.ts";
 import { namedEvent } from "../store/gaps.ts";
 import { factsOf } from "../store/head.ts";
+import type { EventContent } from "../store/text-index.ts";
 import type { Calls } from "../threads/protocol.ts";
 import { REDACTED } from "../userinfo.ts";
 
@@ -47,20 +49,30 @@ export interface FetchedRecord {
 export function recordIntake(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 	const parser = new UpdateParser(format, vault);
 	const updater = new RecordUpdater(format, vault, events);
+	const prepare = (parsed: ParsedEvents): PreparedBatch => {
+		const indexed = indexedOf(parsed);
+		const prepared = updater.applyToCached(parsed);
+		return { ...prepared, batch: { ...prepared.batch, indexed } };
+	};
 	return {
 		fromJson: (body: Uint8Array) => parser.fromJson(body),
 		fromRequest: (request: Uint8Array) => parser.fromRequest(request),
 		fromFetched: (record: FetchedRecord) => parser.fromFetched(record),
 		/** As `EventFormat.parse`, then `RecordUpdater.applyToCached`. */
 		eventsFromJson: ({ conversationId, body, sender, receivedAt }: EventBody) =>
-			updater.applyToCached(events.parse(conversationId, bufferOf(body), sender, receivedAt)),
+			prepare(events.parse(conversationId, bufferOf(body), sender, receivedAt)),
 		/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
 		eventsFromRequest: ({ request, sender, receivedAt }: EventRequest) =>
-			updater.applyToCached(events.fromRequest(request, sender, receivedAt)),
+			prepare(events.fromRequest(request, sender, receivedAt)),
 		applyEvents: (request: ApplyRequest) => updater.apply(request),
 		isSame: ({ stored, arriving }: { readonly stored: Uint8Array; readonly arriving: Uint8Array }) =>
 			vault.isSame(stored, arriving),
 	};
+}
+
+/** Returns what is indexed of the events of a batch; undefined if one has an encrypted secret, which is not shown. */
+function indexedOf({ batch, json }: ParsedEvents): EventContent[] | undefined {
+	return batch.events.some(({ secrets }) => secrets.length > 0) ? undefined : json.map(contentOf);
 }
 
 /** Reads updates from request bodies: decodes the record, checks it, protects its secrets and encodes it. */

@@ -1,7 +1,7 @@
 import { messageText } from "../events/event-parts.ts";
 import { type ExactJson, isJsonObject, memberOf } from "../record/json/json-value.ts";
 import { isScore, MAX_COMMENT } from "../store/scores.ts";
-import type { CriticResult } from "../store/text-index.ts";
+import type { CriticResult, EventContent } from "../store/text-index.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 import type { SearchText, TextField } from "./match.ts";
 
@@ -36,6 +36,7 @@ export function eventTexts(event: ExactJson): SearchText[] {
 	add(kind === "MessageEvent" ? "message" : "finish_message", messageText(event));
 	for (const path of ARGUMENTS) {
 		const call = path.reduce<ExactJson | undefined>(memberOf, event);
+		if (call === undefined) continue;
 		const files = FILES.map((name) => textOf(memberOf(call, name)));
 		add("file_name", ...files);
 		// The command of a file editor only names what is done to the file.
@@ -47,9 +48,15 @@ export function eventTexts(event: ExactJson): SearchText[] {
 	if (typeof kind === "string" && kind.endsWith("ErrorEvent"))
 		add("error", ...["code", "detail", "error"].map((name) => textOf(memberOf(event, name))));
 	const observation = memberOf(event, "observation");
-	if (memberOf(observation, "is_error") === true) add("error", contentOf(memberOf(observation, "content")));
+	if (memberOf(observation, "is_error") === true) add("error", observedText(memberOf(observation, "content")));
 	if (memberOf(event, "is_error") === true) add("error", textOf(memberOf(event, "raw_output")));
 	return texts;
+}
+
+/** Returns what is indexed of an event with hidden secrets. */
+export function contentOf(event: ExactJson): EventContent {
+	if (KINDS_WITHOUT_TEXT.includes(textOf(memberOf(event, "kind")) ?? "")) return { texts: [] };
+	return { texts: eventTexts(event).map(({ text }) => text), criticResult: criticResultOf(event) };
 }
 
 /** Returns what a critic says in an event with hidden secrets; undefined for nothing, and for what is no number of a score. */
@@ -69,7 +76,7 @@ function textOf(value: ExactJson | undefined): string | undefined {
 }
 
 /** Returns the texts of the content of an observation. */
-function contentOf(content: ExactJson | undefined): string | undefined {
+function observedText(content: ExactJson | undefined): string | undefined {
 	if (!Array.isArray(content)) return textOf(content);
 	return textOf(content.map((item) => (isJsonObject(item) ? (memberOf(item, "text") ?? "") : item)));
 }

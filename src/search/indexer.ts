@@ -6,8 +6,8 @@ import type { EventCondition } from "../store/condition.ts";
 import type { StoredEvent } from "../store/entries.ts";
 import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
-import { type EventWords, type IndexProgress, NO_PROGRESS } from "../store/text-index.ts";
-import { criticResultOf, eventTexts, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
+import { type EventContent, type EventWords, type IndexProgress, NO_PROGRESS } from "../store/text-index.ts";
+import { contentOf, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
 /**
@@ -26,6 +26,10 @@ const MAX_BYTES = 2 ** 20;
 const MAX_TURN = 1;
 /** Maximum bytes of the words of an event. PostgreSQL keeps at most 1 MiB of them; only crafted texts have more. */
 const MAX_WORD_BYTES = 1_000_000;
+/** Maximum bytes of what was appended and is not indexed yet. Further events are read from the log. */
+const MAX_APPENDED_BYTES = 32 * 2 ** 20;
+/** About how many bytes of memory an event takes beside its texts. */
+const EVENT_BYTES = 150;
 /** Milliseconds for which a process claims the index. */
 const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
@@ -39,7 +43,9 @@ const COLLECT = 300;
 /** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
 const INTERVAL = 2_000;
 
-interface IndexerOptions extends IndexedStore {
+interface IndexerOptions {
+	readonly indexer: TextIndexer;
+	readonly store: Pick<Store, "events">;
 	/** Returns whether the service has much to do. */
 	readonly isBusy: () => boolean;
 	/** Called with each failure, after which the indexer tries again. */
@@ -56,10 +62,12 @@ interface IndexedStore {
  * several processes with one database, one does so at a time.
  */
 export async function indexUntilStopped(options: IndexerOptions, signal: AbortSignal): Promise<void> {
-	const { store, onError, isBusy } = options;
-	const indexer = new TextIndexer(options);
+	const { indexer, store, onError, isBusy } = options;
 	let wake = () => {};
-	const unsubscribe = store.events.subscribe(() => wake());
+	const unsubscribe = store.events.subscribe((_, change) => {
+		if (change === "lost") indexer.forget();
+		wake();
+	});
 	signal.addEventListener("abort", () => wake(), { once: true });
 	while (!signal.aborted) {
 		const woken = new Promise<void>((resolve) => {
@@ -86,18 +94,17 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(onError);
 }
 
-/** Events that were read. */
-interface Found {
-	readonly events: readonly StoredEvent[];
-	/** The sequence through which all events with texts were read. */
-	readonly through: bigint;
+interface IndexedEvent extends EventContent {
+	readonly conversationId: string;
+	readonly sequence: bigint;
 }
 
-/** Words of events. */
-interface Page extends Pick<Found, "through"> {
-	readonly indexed: readonly EventWords[];
-	/** The events after those; undefined if there were none when they were read. */
-	readonly next: Promise<Found> | undefined;
+/** What is indexed of consecutive events. */
+interface Page {
+	/** Those that have something. */
+	readonly events: readonly IndexedEvent[];
+	/** The sequence of the last of the events. */
+	readonly through: bigint;
 }
 
 /** Writes the index, step by step. */
@@ -111,11 +118,35 @@ export class TextIndexer {
 	 * index begin anew.
 	 */
 	#known: { readonly progress: IndexProgress; readonly newest: bigint } | undefined;
-	/** The words after those that are being written. */
-	#ahead: { readonly after: bigint; readonly page: Promise<Page> } | undefined;
+	/** What this process has appended, by the sequences before the first event of each batch. */
+	readonly #appended = new Map<bigint, Page>();
+	/** About how many bytes of memory it takes. */
+	#appendedBytes = 0;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
+	}
+
+	/**
+	 * Takes what is indexed of events that this process has appended, so that a step need not read them. It takes no more than
+	 * {@link MAX_APPENDED_BYTES}, and nothing while another process writes the index.
+	 *
+	 * @param newest the sequence of the last one; those of the others come just before it
+	 */
+	add(conversationId: string, newest: bigint, contents: readonly EventContent[]): void {
+		if (contents.length === 0 || this.#claimedUntil < Date.now() || this.#appendedBytes > MAX_APPENDED_BYTES) return;
+		const after = newest - BigInt(contents.length);
+		const all = contents.map((content, index) => ({ conversationId, sequence: after + BigInt(index + 1), ...content }));
+		const page = { events: all.filter(hasContent), through: newest };
+		this.#appended.set(after, page);
+		this.#appendedBytes += bytesOf(page);
+	}
+
+	/** Lets the next steps read all events. */
+	forget(): void {
+		this.#known = undefined;
+		this.#appended.clear();
+		this.#appendedBytes = 0;
 	}
 
 	/** Claims the index for some milliseconds from now on. Returns whether this process has it. */
@@ -134,7 +165,7 @@ export class TextIndexer {
 	/**
 	 * Writes what comes next.
 	 *
-	 * @param limit maximum number of events
+	 * @param limit maximum number of events, of which batches are not divided
 	 * @returns about how many events wait to be indexed at once; 0 when none do
 	 */
 	async step(limit = FEW_EVENTS): Promise<number> {
@@ -153,8 +184,10 @@ export class TextIndexer {
 		}
 		const newest = known?.newest ?? (await store.events.range()).newest;
 		if (newest <= progress.events) return 0;
-		const { indexed, through } = await this.#next(progress.events, newest, limit);
+		const { events, through } =
+			this.#takeAppended(progress.events, limit) ?? (await this.#read(progress.events, newest, limit));
 		const next = { ...progress, events: through };
+		const indexed = (await inTurns(events, withWords)).filter(isIndexed);
 		const [isWritten, later] = await Promise.all([
 			store.writeIndexStep({ expects: progress, next, events: indexed }),
 			store.events.range(),
@@ -165,57 +198,64 @@ export class TextIndexer {
 		return waiting;
 	}
 
-	/** Returns the words of the next events, and begins to take those after them. */
-	async #next(after: bigint, newest: bigint, limit: number): Promise<Page> {
-		const ahead = this.#ahead?.after === after ? this.#ahead.page : undefined;
-		// Before the wait, so that a step after a failure reads anew.
-		this.#ahead = undefined;
-		const page = await (ahead ?? this.#page(newest, limit, this.#list(after, newest, limit)));
-		const { through, next } = page;
-		if (through < newest)
-			this.#ahead = { after: through, page: this.#page(newest, limit, next ?? this.#list(through, newest, limit)) };
-		// The next step gets the error.
-		this.#ahead?.page.catch(() => undefined);
-		return page;
-	}
-
-	/** Returns the words of events, and begins to read the next ones up to a sequence. */
-	async #page(newest: bigint, limit: number, found: Promise<Found>): Promise<Page> {
-		const { events, through } = await found;
-		const next = through < newest ? this.#list(through, newest, limit) : undefined;
-		next?.catch(() => undefined);
-		const indexed: EventWords[] = [];
-		let since = performance.now();
-		for (const event of events) {
-			const { words, criticResult } = this.#read(event);
-			const { conversationId, sequence } = event;
-			if (words !== "" || criticResult !== undefined) indexed.push({ conversationId, sequence, words, criticResult });
-			if (performance.now() - since < MAX_TURN) continue;
-			// Requests that wait are answered in between.
-			await setImmediate();
-			since = performance.now();
+	/** Takes what this process has appended after a sequence; undefined if the next event is not among it. */
+	#takeAppended(after: bigint, limit: number): Page | undefined {
+		const events: IndexedEvent[] = [];
+		let through = after;
+		let bytes = 0;
+		// In the order of the log, at least those of one writer. Some may have been read, or indexed by another process.
+		for (const [before, page] of this.#appended) {
+			if (before > through || events.length >= limit || bytes > MAX_BYTES) break;
+			this.#appended.delete(before);
+			this.#appendedBytes -= bytesOf(page);
+			if (before < through) continue;
+			events.push(...page.events);
+			bytes += bytesOf(page);
+			through = page.through;
 		}
-		return { indexed, through, next };
+		return through === after ? undefined : { events, through };
 	}
 
-	async #list(after: bigint, newest: bigint, limit: number): Promise<Found> {
-		const query = { after, before: newest + 1n, conditions: CONDITIONS, limit, maxBytes: MAX_BYTES };
-		const events = await this.#options.store.events.list(query);
-		return { events, through: events.at(-1)?.sequence ?? newest };
+	/** Reads the next events, as far as those that this process has appended. */
+	async #read(after: bigint, newest: bigint, limit: number): Promise<Page> {
+		const appended = this.#appended.keys().find((before) => before > after) ?? newest;
+		const last = appended < newest ? appended : newest;
+		const query = { after, before: last + 1n, conditions: CONDITIONS, limit, maxBytes: MAX_BYTES };
+		const stored = await this.#options.store.events.list(query);
+		const events = await inTurns(stored, (event) => this.#indexedOf(event));
+		return { events: events.filter(hasContent), through: stored.at(-1)?.sequence ?? last };
 	}
 
-	#read({ conversationId, event }: StoredEvent): Pick<EventWords, "words" | "criticResult"> {
-		if ("unreadable" in event) return { words: "" };
+	#indexedOf({ conversationId, sequence, event }: StoredEvent): IndexedEvent {
+		const nothing = { conversationId, sequence, texts: [] };
+		if ("unreadable" in event) return nothing;
 		try {
-			const read = this.#options.format.read(conversationId, event);
-			const words = new Set(eventTexts(read).flatMap(({ text }) => [...indexWords(wordsOf(text))]));
-			return { words: atMost(MAX_WORD_BYTES, words), criticResult: criticResultOf(read) };
+			return { conversationId, sequence, ...contentOf(this.#options.format.read(conversationId, event)) };
 		} catch (error) {
 			// It cannot be shown either.
-			if (isDataLoss(error)) return { words: "" };
+			if (isDataLoss(error)) return nothing;
 			throw error;
 		}
 	}
+}
+
+function hasContent({ texts, criticResult }: EventContent): boolean {
+	return texts.length > 0 || criticResult !== undefined;
+}
+
+function isIndexed({ words, criticResult }: EventWords): boolean {
+	return words !== "" || criticResult !== undefined;
+}
+
+/** Returns about how many bytes of memory a page takes. */
+function bytesOf({ events }: Page): number {
+	const bytes = events.map(({ texts }) => texts.reduce((sum, { length }) => sum + length, EVENT_BYTES));
+	return bytes.reduce((sum, one) => sum + one, EVENT_BYTES);
+}
+
+function withWords({ conversationId, sequence, texts, criticResult }: IndexedEvent): EventWords {
+	const words = new Set(texts.flatMap((text) => [...indexWords(wordsOf(text))]));
+	return { conversationId, sequence, words: atMost(MAX_WORD_BYTES, words), criticResult };
 }
 
 /** Returns words, separated by spaces, up to the first one with which their UTF-8 would have more bytes. */
@@ -230,6 +270,19 @@ function atMost(bytes: number, words: ReadonlySet<string>): string {
 		return left < 0;
 	});
 	return end < 0 ? text : all.slice(0, end).join(" ");
+}
+
+/** Returns what `make` returns of each one. Requests that wait are answered in between. */
+async function inTurns<Of, Made>(all: readonly Of[], make: (one: Of) => Made): Promise<Made[]> {
+	const made: Made[] = [];
+	let since = performance.now();
+	for (const one of all) {
+		made.push(make(one));
+		if (performance.now() - since < MAX_TURN) continue;
+		await setImmediate();
+		since = performance.now();
+	}
+	return made;
 }
 
 /** Waits; returns early when the signal fires. */

@@ -32,7 +32,7 @@ const MAX_NAME = 40;
  * word, such as a soft hyphen, belongs to it; only the space without a width ends it.
  */
 const RUN =
-	/[\p{L}\p{N}](?:[\p{DI}--[\u200b\p{L}\p{N}\p{M}]]*[\p{L}\p{N}\p{M}])*|(?<symbol>[[\p{So}\p{Sm}\p{Sc}]--\p{ASCII}])/gv;
+	/[\p{L}\p{N}](?:[\p{DI}--[\u200b\p{L}\p{N}\p{M}]]*[\p{L}\p{N}\p{M}])*|([[\p{So}\p{Sm}\p{Sc}]--\p{ASCII}])/gv;
 const PLAIN = /^[a-z0-9]+$/;
 const ASCII = /^[A-Za-z0-9]+$/;
 /** A letter or digit of a script that puts no spaces between words. */
@@ -49,8 +49,8 @@ const characters = new Intl.Segmenter("und", { granularity: "grapheme" });
 /** Returns the words of a text, in their order. */
 export function wordsOf(text: string): Word[] {
 	const words: Word[] = [];
-	for (const { 0: run, index, groups } of text.matchAll(RUN)) {
-		if (groups?.symbol !== undefined) {
+	for (const { 0: run, 1: symbol, index } of text.matchAll(RUN)) {
+		if (symbol !== undefined) {
 			const word = { text: run.toLowerCase(), start: index, end: index + run.length };
 			words.push({ ...word, isCharacter: false, isGlued: false, isSymbol: true });
 		} else if (ASCII.test(run) || !HAS_CHARACTERS.test(run)) addWord(words, run, index);

@@ -114,8 +114,11 @@ export interface SenderDeadline {
 	readonly senderDeadline: CallSignal["deadline"];
 }
 
-/** Returns a batch with its byte strings in buffers that hold nothing else, because whole buffers cross to a thread. */
-export function compactBatch(batch: NewEvents): NewEvents {
+/**
+ * Returns a batch without what is indexed of it, with its byte strings in buffers that hold nothing else, because whole buffers
+ * cross to a thread.
+ */
+export function compactBatch({ indexed: _, ...batch }: NewEvents): NewEvents {
 	const texts = compactAll(batch.events.map(({ text }) => text));
 	const events = batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text }));
 	const { effect } = batch;

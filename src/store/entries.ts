@@ -2,6 +2,7 @@ import type { ConversationExecutionStatus } from "../../gen/conversations/v1/con
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { EventCondition } from "./condition.ts";
 import type { Poster } from "./owners.ts";
+import type { EventContent } from "./text-index.ts";
 import type { StoredRecord, Unreadable } from "./values.ts";
 
 /** Updates and events: what is appended, what is kept of it, and what reads ask for. */
@@ -189,6 +190,8 @@ export interface NewEvents {
 	readonly effect: EventEffect | undefined;
 	/** Whether the batch was fetched from the agent server instead of posted. */
 	readonly isFetched?: boolean | undefined;
+	/** What is indexed of each of the events; left out if it is to be taken from the stored ones. The store does not read it. */
+	readonly indexed?: readonly EventContent[] | undefined;
 }
 
 /** Effect of state updates on the record state of a conversation. */

@@ -21,6 +21,12 @@ export interface CriticResult {
 	readonly comment: string;
 }
 
+/** What is indexed of an event with hidden secrets: its texts, and what a critic says in it. */
+export interface EventContent {
+	readonly texts: readonly string[];
+	readonly criticResult?: CriticResult | undefined;
+}
+
 /** The words of an event's texts, and what is told by it. */
 export interface EventWords {
 	readonly conversationId: string;

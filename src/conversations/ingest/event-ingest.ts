@@ -14,6 +14,7 @@ import type { IntakeCalls } from "../../intake/record-intake.ts";
 import { release, releaseWhole } from "../../memory.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
+import type { TextIndexer } from "../../search/indexer.ts";
 import type { EventCondition } from "../../store/condition.ts";
 import type { AppendedEvents, EventEffect, NewEvents, RecordState } from "../../store/entries.ts";
 import { ownerRefusal, type Poster } from "../../store/owners.ts";
@@ -54,7 +55,12 @@ interface Progress extends AppliedUpdates {
 /** Stores batches of events for all transports, and applies the state updates among them to the records. */
 export type EventIngest = ReturnType<typeof eventIngestOf>;
 
-export function eventIngestOf(store: EventStore, intake: EventIntake, log: EventLog, clocks?: Pick<ClockSkews, "add">) {
+export function eventIngestOf(
+	store: EventStore,
+	intake: EventIntake,
+	log: EventLog,
+	{ clocks, indexer }: { readonly clocks?: Pick<ClockSkews, "add">; readonly indexer?: Pick<TextIndexer, "add"> } = {},
+) {
 	/** The last task in the queue of each conversation that has tasks. */
 	const lastTasks = new Map<string, Promise<IngestedEvents>>();
 	return { json, fetched, request, applyUnappliedEvents, applyAllUnappliedEvents };
@@ -208,13 +214,15 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 	}
 
 	/**
-	 * Judges the gaps of forks again that the batch may have closed, logs the refused values, and returns the result.
+	 * Judges the gaps of forks again that the batch may have closed, logs the refused values, and returns the result. Events that
+	 * are all new have consecutive sequences.
 	 */
 	async function finish(
-		{ conversationId, receivedAt }: NewEvents,
-		{ stored, updateSequence, forks = [] }: AppendedEvents,
+		{ conversationId, receivedAt, indexed }: NewEvents,
+		{ stored, newest, updateSequence, forks = [] }: AppendedEvents,
 		refused: readonly RefusedMember[],
 	): Promise<IngestedEvents> {
+		if (indexed?.length === stored) indexer?.add(conversationId, newest, indexed);
 		for (const fork of forks)
 			await store.appendEvents({ conversationId: fork, receivedAt, events: [], effect: undefined });
 		const violations = refused.flatMap((member) => member.violations);
