@@ -107,6 +107,14 @@ interface Page {
 	readonly through: bigint;
 }
 
+/** What a step writes. */
+interface IndexedPage {
+	/** The sequence before the first of the events. */
+	readonly after: bigint;
+	readonly through: bigint;
+	readonly indexed: readonly EventWords[];
+}
+
 /** Writes the index, step by step. */
 export class TextIndexer {
 	readonly #options: IndexedStore;
@@ -118,6 +126,8 @@ export class TextIndexer {
 	 * index begin anew.
 	 */
 	#known: { readonly progress: IndexProgress; readonly newest: bigint } | undefined;
+	/** What the next step writes, if it is known already. */
+	#ahead: IndexedPage | undefined;
 	/** What this process has appended, by the sequences before the first event of each batch. */
 	readonly #appended = new Map<bigint, Page>();
 	/** About how many bytes of memory it takes. */
@@ -145,6 +155,7 @@ export class TextIndexer {
 	/** Lets the next steps read all events. */
 	forget(): void {
 		this.#known = undefined;
+		this.#ahead = undefined;
 		this.#appended.clear();
 		this.#appendedBytes = 0;
 	}
@@ -184,18 +195,29 @@ export class TextIndexer {
 		}
 		const newest = known?.newest ?? (await store.events.range()).newest;
 		if (newest <= progress.events) return 0;
-		const { events, through } =
-			this.#takeAppended(progress.events, limit) ?? (await this.#read(progress.events, newest, limit));
+		const { events: after } = progress;
+		const ahead = this.#ahead?.after === after ? this.#ahead : undefined;
+		this.#ahead = undefined;
+		const { indexed, through } =
+			ahead ?? (await indexedPage(after, this.#takeAppended(after, limit) ?? (await this.#read(after, newest, limit))));
 		const next = { ...progress, events: through };
-		const indexed = (await inTurns(events, withWords)).filter(isIndexed);
 		const [isWritten, later] = await Promise.all([
 			store.writeIndexStep({ expects: progress, next, events: indexed }),
 			store.events.range(),
+			this.#lookAhead(through, limit),
 		]);
 		if (!isWritten) return 1;
 		const waiting = Number(later.newest - through);
 		if (waiting >= FEW_EVENTS) this.#known = { progress: next, newest: later.newest };
 		return waiting;
+	}
+
+	/** Prepares the next step, if this process has appended its events, while the one before is written. */
+	async #lookAhead(after: bigint, limit: number): Promise<void> {
+		// The write is sent in the meantime.
+		for (let turn = 0; turn < 3; turn++) await setImmediate();
+		const page = this.#takeAppended(after, limit);
+		if (page !== undefined) this.#ahead = await indexedPage(after, page);
 	}
 
 	/** Takes what this process has appended after a sequence; undefined if the next event is not among it. */
@@ -237,6 +259,10 @@ export class TextIndexer {
 			throw error;
 		}
 	}
+}
+
+async function indexedPage(after: bigint, { events, through }: Page): Promise<IndexedPage> {
+	return { after, through, indexed: (await inTurns(events, withWords)).filter(isIndexed) };
 }
 
 function hasContent({ texts, criticResult }: EventContent): boolean {

@@ -55,17 +55,17 @@ export interface WorkerThreadOptions {
 	/**
 	 * Number of calls that the worker should have to answer together. When given, calls wait in this thread until the worker has
 	 * answered all that it has, and then until there are so many or a turn of the event loop brings no further one: a call that
-	 * is alone waits for one turn more. Of more than twice as many, half are sent, so that both threads have work.
+	 * is alone waits for one turn more.
 	 */
 	readonly sendsTogether?: number;
+	/**
+	 * Names of calls that take the worker longer than this thread, so that it should not wait for them: if enough of them wait,
+	 * they are sent before answers are handled, and of at least twice as many only half. Default: none. With other calls the
+	 * worker waits for this thread, and the callers get their answers first.
+	 */
+	readonly sentAhead?: readonly string[];
 	readonly observer?: ThreadObserver | undefined;
 }
-
-/**
- * Milliseconds without a new call after which this thread counts as waiting for the worker. It then sends what waits before
- * it handles answers. Otherwise it is this thread that the worker waits for, and callers get their answers first.
- */
-const IDLE_MILLISECONDS = 0.25;
 
 interface PendingCall {
 	readonly message: CallMessage;
@@ -177,12 +177,11 @@ export class WorkerThread<Methods> {
 		setImmediate(onTurn);
 	}
 
-	/** Returns whether enough calls wait to be sent together, and this thread has had nothing to do for a while. */
-	#isIdle(): boolean {
-		const { sendsTogether = Number.POSITIVE_INFINITY } = this.#options;
-		const newest = this.#waiting.at(-1);
-		if (newest === undefined || this.#waiting.length < sendsTogether) return false;
-		return performance.now() - newest.since > IDLE_MILLISECONDS;
+	/** Returns whether calls for so many messages wait that are sent ahead. */
+	#isAhead(messages: number): boolean {
+		const { sendsTogether = Number.POSITIVE_INFINITY, sentAhead = [] } = this.#options;
+		if (this.#waiting.length < messages * sendsTogether) return false;
+		return sentAhead.includes(this.#waiting.at(-1)?.message.name ?? "");
 	}
 
 	/** Sends waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
@@ -191,8 +190,7 @@ export class WorkerThread<Methods> {
 		if (sendsTogether !== undefined && this.#sent.size > 0) return;
 		const messages: CallMessage[] = [];
 		let examined = 0;
-		const half = Math.ceil(this.#waiting.length / 2);
-		const most = sendsTogether === undefined ? maxCallsSent : Math.max(sendsTogether, half);
+		const most = this.#isAhead(2) ? Math.ceil(this.#waiting.length / 2) : maxCallsSent;
 		for (const call of this.#waiting) {
 			if (this.#sent.size >= most) break;
 			examined += 1;
@@ -237,8 +235,8 @@ export class WorkerThread<Methods> {
 				this.#send(worker);
 				worker.on("message", (message: WorkerMessage) => {
 					this.#settle(message);
-					// The callers go on after this.
-					if (this.#isIdle()) this.#send(worker);
+					// The callers that were answered go on after this.
+					if (this.#isAhead(1)) this.#send(worker);
 					else this.#schedule();
 				});
 			});

@@ -70,12 +70,14 @@ test.each([
 	{ sendsTogether: 3, turns: [1, 1, 1, 1], sizes: [3, 3, 3, 1] },
 	{ sendsTogether: 3, turns: [1, 2, 1], sizes: [2, 2, 1] },
 	{ sendsTogether: 1, turns: [1, 1], sizes: [1, 1] },
-	{ sendsTogether: 2, turns: [0, 0, 0, 1], sizes: [2, 2, 2, 2] },
-	{ sendsTogether: 2, turns: [0, 0, 0, 0, 0, 1], sizes: [3, 3, 3, 2, 2, 1] },
+	{ sendsTogether: 2, turns: [0, 0, 0, 1], sizes: [4, 4, 4, 4] },
+	{ sendsTogether: 2, sentAhead: ["sum"], turns: [0, 0, 1], sizes: [3, 3, 3] },
+	{ sendsTogether: 2, sentAhead: ["sum"], turns: [0, 0, 0, 1], sizes: [2, 2, 2, 2] },
+	{ sendsTogether: 2, sentAhead: ["sum"], turns: [0, 0, 0, 0, 0, 1], sizes: [3, 3, 3, 3, 3, 3] },
 ])(
 	"calls, with $turns turns of the event loop after each, are sent together in groups of $sizes when $sendsTogether should be",
-	async ({ sendsTogether, turns, sizes }) => {
-		const { thread } = started({ sendsTogether });
+	async ({ turns, sizes, ...options }) => {
+		const { thread } = started(options);
 		await thread.start();
 		const sums: Promise<number>[] = [];
 		for (const turnsAfter of turns) {
@@ -86,15 +88,15 @@ test.each([
 	},
 );
 
-test("calls that have waited for a while are sent before those that were answered go on", async () => {
-	const { thread } = started({ sendsTogether: 2 });
+test("calls that are sent ahead are sent before those that were answered go on", async () => {
+	const { thread } = started({ sendsTogether: 2, sentAhead: ["reach"] });
 	await thread.start();
 	const shared = new Int32Array(new SharedArrayBuffer(4));
 	const reached = thread.calls.pause(100).then(() => Atomics.wait(shared, 0, 0, 10_000));
 	for (let turn = 0; turn < 3; turn++) await nextTurn();
-	const others = [thread.calls.reach(shared), thread.calls.echo("too")];
+	const others = [thread.calls.echo("too"), thread.calls.reach(shared)];
 	expect(["ok", "not-equal"]).toContain(await reached);
-	expect(await Promise.all(others)).toEqual([undefined, "too"]);
+	expect(await Promise.all(others)).toEqual(["too", undefined]);
 });
 
 test("a thread that is idle ends, and the next call starts another one", async () => {

@@ -528,3 +528,32 @@ test("a state update of a local time that occurs twice is applied in the order o
 		]);
 	expect((await berlin.record(String(sent.id)))?.execution_status).toBe("finished");
 });
+
+test("the texts of a batch are handed to the index if all of its events are new and none has a secret", async () => {
+	await using own = await LiveService.open([createSecretKey(randomBytes(32))]);
+	const id = randomUUID();
+	const said = (eventId: string, text: string): ExactJsonObject => ({
+		...{ id: eventId, timestamp: at(1), source: "user", kind: "MessageEvent" },
+		llm_message: { role: "user", content: [{ type: "text", text }] },
+	});
+	const [first, second] = [said("1", "begin"), said("2", "go on")];
+	await own.batch(id, [
+		first,
+		{ ...said("3", ""), kind: "PauseEvent", critic_result: { score: 0.5, message: "fair" } },
+	]);
+	await own.batch(id, [first, second]);
+	await own.batch(id, [said("4", "secret"), { ...said("5", "token"), api_key: "sk-1234567890" }]);
+	await own.batch(id, [report(2, "title", "The title", "6"), said("7", "at last")]);
+	const nothing = { criticResult: undefined };
+	expect(own.indexed).toEqual([
+		[
+			id,
+			2n,
+			[
+				{ texts: ["begin"], ...nothing },
+				{ texts: [], criticResult: { value: 0.5, comment: "fair" } },
+			],
+		],
+		[id, 7n, [{ texts: [] }, { texts: ["at last"], ...nothing }]],
+	]);
+});

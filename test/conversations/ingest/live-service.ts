@@ -2,9 +2,7 @@ import type { KeyObject } from "node:crypto";
 import { type EventIngest, type EventIntake, eventIngestOf } from "../../../src/conversations/ingest/event-ingest.ts";
 import { type Ingest, ingestOf } from "../../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
-import { RecordUpdater } from "../../../src/events/record-updater.ts";
-import { UpdateParser } from "../../../src/intake/record-intake.ts";
-import { bufferOf } from "../../../src/memory.ts";
+import { recordIntake, UpdateParser } from "../../../src/intake/record-intake.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
@@ -13,6 +11,7 @@ import type { IsSameRecord } from "../../../src/store/duplicates.ts";
 import type { StoredUpdate } from "../../../src/store/entries.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../../src/store/store.ts";
+import type { EventLog } from "../../../src/telemetry/log.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();
@@ -29,6 +28,8 @@ export class LiveService implements AsyncDisposable {
 	readonly ingest: Ingest;
 	readonly events: EventIngest;
 	readonly logged: unknown[] = [];
+	/** What the indexer of search was given. */
+	readonly indexed: unknown[] = [];
 	readonly #vault: RecordVault;
 	readonly #parser: UpdateParser;
 	readonly #folder: TempFolder;
@@ -45,21 +46,22 @@ export class LiveService implements AsyncDisposable {
 		this.#vault = vault;
 		this.#folder = folder;
 		const eventFormat = new EventFormat(format, keys, timeZone);
-		const updater = new RecordUpdater(format, vault, eventFormat);
+		const here = recordIntake(format, vault, eventFormat);
 		const intake: EventIntake = {
-			eventsFromJson: async ({ conversationId, body }) =>
-				updater.applyToCached(eventFormat.parse(conversationId, bufferOf(body))),
-			eventsFromRequest: async ({ request }) => updater.applyToCached(eventFormat.fromRequest(request)),
-			applyEvents: async (request) => updater.apply(request),
+			eventsFromJson: async (body) => here.eventsFromJson(body),
+			eventsFromRequest: async (request) => here.eventsFromRequest(request),
+			applyEvents: async (request) => here.applyEvents(request),
 		};
+		const indexer = { add: (...added: unknown[]) => void this.indexed.push(added) };
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
-		this.events = eventIngestOf(wrap(store), intake, {
+		const log: EventLog = {
 			emit: (_, { reasons = {}, locs = [] } = {}, error) => {
 				if (error instanceof Error) this.logged.push(error.message);
 				else this.logged.push(locs, reasons);
 			},
-		});
+		};
+		this.events = eventIngestOf(wrap(store), intake, log, { indexer });
 		this.ingest = ingestOf(
 			store,
 			{
