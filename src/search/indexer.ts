@@ -35,7 +35,7 @@ const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Pause after a step as a multiple of its duration, while the service is busy, so that the machine is left to the ingest. */
-const BUSY_FACTOR = 8;
+const BUSY_FACTOR = 16;
 /** Number of waiting events from which on the indexer makes no pauses, so that search does not lag much further. */
 const MAX_WAITING = 150_000;
 /** Milliseconds for which new events are collected. */
