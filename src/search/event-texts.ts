@@ -65,7 +65,8 @@ export function criticResultOf(event: ExactJson): CriticResult | undefined {
 	const value = memberOf(result, "score");
 	if (!isScore(value)) return undefined;
 	const message = replaceUserinfo(textOf(memberOf(result, "message")) ?? "", () => REDACTED);
-	return { value, comment: message.slice(0, MAX_COMMENT).toWellFormed() };
+	// A copy in well-formed Unicode: a slice would keep the whole message in memory.
+	return { value, comment: Buffer.from(message.slice(0, MAX_COMMENT)).toString() };
 }
 
 /** Returns a text, or the texts of a list separated by spaces. */

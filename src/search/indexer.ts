@@ -132,28 +132,32 @@ export class TextIndexer {
 	readonly #appended = new Map<bigint, Page>();
 	/** About how many bytes of memory it takes. */
 	#appendedBytes = 0;
+	/** How often it was forgotten. */
+	#forgotten = 0;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
 	}
 
 	/**
-	 * Takes what is indexed of events that this process has appended, so that a step need not read them. It takes no more than
-	 * {@link MAX_APPENDED_BYTES}, and nothing while another process writes the index.
+	 * Takes what is indexed of events that this process has appended, so that a step need not read them. It takes nothing while it
+	 * has {@link MAX_APPENDED_BYTES}, or while another process writes the index.
 	 *
 	 * @param newest the sequence of the last one; those of the others come just before it
 	 */
 	add(conversationId: string, newest: bigint, contents: readonly EventContent[]): void {
 		if (contents.length === 0 || this.#claimedUntil < Date.now() || this.#appendedBytes > MAX_APPENDED_BYTES) return;
 		const after = newest - BigInt(contents.length);
+		if (this.#appended.has(after)) return;
 		const all = contents.map((content, index) => ({ conversationId, sequence: after + BigInt(index + 1), ...content }));
 		const page = { events: all.filter(hasContent), through: newest };
 		this.#appended.set(after, page);
 		this.#appendedBytes += bytesOf(page);
 	}
 
-	/** Lets the next steps read all events. */
+	/** Lets the next steps read all events. A step that is being made is given up. */
 	forget(): void {
+		this.#forgotten += 1;
 		this.#known = undefined;
 		this.#ahead = undefined;
 		this.#appended.clear();
@@ -165,6 +169,7 @@ export class TextIndexer {
 		const until = Date.now() + milliseconds;
 		const isClaimed = await claimFor(this.#options.store, "index of search", this.#holder, milliseconds);
 		this.#claimedUntil = isClaimed ? until : 0;
+		if (!isClaimed) this.forget();
 		return isClaimed;
 	}
 
@@ -182,6 +187,7 @@ export class TextIndexer {
 	async step(limit = FEW_EVENTS): Promise<number> {
 		const { store } = this.#options;
 		const known = this.#known;
+		const forgotten = this.#forgotten;
 		this.#known = undefined;
 		// One write for several steps.
 		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return 0;
@@ -200,6 +206,7 @@ export class TextIndexer {
 		this.#ahead = undefined;
 		const { indexed, through } =
 			ahead ?? (await indexedPage(after, this.#takeAppended(after, limit) ?? (await this.#read(after, newest, limit))));
+		if (forgotten !== this.#forgotten) return 1;
 		const next = { ...progress, events: through };
 		const [isWritten, later] = await Promise.all([
 			store.writeIndexStep({ expects: progress, next, events: indexed }),
@@ -208,7 +215,7 @@ export class TextIndexer {
 		]);
 		if (!isWritten) return 1;
 		const waiting = Number(later.newest - through);
-		if (waiting >= FEW_EVENTS) this.#known = { progress: next, newest: later.newest };
+		if (waiting >= FEW_EVENTS && forgotten === this.#forgotten) this.#known = { progress: next, newest: later.newest };
 		return waiting;
 	}
 
@@ -217,7 +224,9 @@ export class TextIndexer {
 		// The write is sent in the meantime.
 		for (let turn = 0; turn < 3; turn++) await setImmediate();
 		const page = this.#takeAppended(after, limit);
-		if (page !== undefined) this.#ahead = await indexedPage(after, page);
+		const forgotten = this.#forgotten;
+		const ahead = page && (await indexedPage(after, page));
+		if (forgotten === this.#forgotten) this.#ahead = ahead;
 	}
 
 	/** Takes what this process has appended after a sequence; undefined if the next event is not among it. */
@@ -275,8 +284,9 @@ function isIndexed({ words, criticResult }: EventWords): boolean {
 
 /** Returns about how many bytes of memory a page takes. */
 function bytesOf({ events }: Page): number {
-	const bytes = events.map(({ texts }) => texts.reduce((sum, { length }) => sum + length, EVENT_BYTES));
-	return bytes.reduce((sum, one) => sum + one, EVENT_BYTES);
+	const strings = events.flatMap(({ texts, criticResult }) => [...texts, criticResult?.comment ?? ""]);
+	// A UTF-16 code unit takes one byte or two.
+	return strings.reduce((bytes, { length }) => bytes + 2 * length, EVENT_BYTES * (events.length + 1));
 }
 
 function withWords({ conversationId, sequence, texts, criticResult }: IndexedEvent): EventWords {

@@ -59,9 +59,9 @@ export interface WorkerThreadOptions {
 	 */
 	readonly sendsTogether?: number;
 	/**
-	 * Names of calls that take the worker longer than this thread, so that it should not wait for them: if enough of them wait,
-	 * they are sent before answers are handled, and of at least twice as many only half. Default: none. With other calls the
-	 * worker waits for this thread, and the callers get their answers first.
+	 * Names of calls that take the worker longer than this thread, so that it should not have to wait for them: if enough calls
+	 * wait, of which the newest has such a name, they are sent before answers are handled, and of at least twice as many only
+	 * half. Default: none. With other calls the callers get their answers first.
 	 */
 	readonly sentAhead?: readonly string[];
 	readonly observer?: ThreadObserver | undefined;
@@ -177,7 +177,7 @@ export class WorkerThread<Methods> {
 		setImmediate(onTurn);
 	}
 
-	/** Returns whether calls for so many messages wait that are sent ahead. */
+	/** Returns whether enough calls for so many messages wait, which are sent ahead. */
 	#isAhead(messages: number): boolean {
 		const { sendsTogether = Number.POSITIVE_INFINITY, sentAhead = [] } = this.#options;
 		if (this.#waiting.length < messages * sendsTogether) return false;
@@ -190,7 +190,7 @@ export class WorkerThread<Methods> {
 		if (sendsTogether !== undefined && this.#sent.size > 0) return;
 		const messages: CallMessage[] = [];
 		let examined = 0;
-		const most = this.#isAhead(2) ? Math.ceil(this.#waiting.length / 2) : maxCallsSent;
+		const most = this.#isAhead(2) ? Math.min(maxCallsSent, Math.ceil(this.#waiting.length / 2)) : maxCallsSent;
 		for (const call of this.#waiting) {
 			if (this.#sent.size >= most) break;
 			examined += 1;
@@ -236,7 +236,7 @@ export class WorkerThread<Methods> {
 				worker.on("message", (message: WorkerMessage) => {
 					this.#settle(message);
 					// The callers that were answered go on after this.
-					if (this.#isAhead(1)) this.#send(worker);
+					if (this.#worker === worker && this.#isAhead(1)) this.#send(worker);
 					else this.#schedule();
 				});
 			});
