@@ -138,7 +138,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	// Before anything else is disposed of.
 	opened.defer(() => stopping.abort());
 	return {
-		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, stopping },
+		...{ format, admission, store, postCounts, refusedPosts, accessKeys, stopping },
 		...{ ingest, eventIngest, eventPosts, indexer, reads, changed, forwarding, shares, reconciler, methods },
 		commandMethods: [...methods, ...commandMethods(reconciler, store)],
 	};

@@ -58,10 +58,10 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		fromJson: (body: Uint8Array) => parser.fromJson(body),
 		fromRequest: (request: Uint8Array) => parser.fromRequest(request),
 		fromFetched: (record: FetchedRecord) => parser.fromFetched(record),
-		/** As `EventFormat.parse`, then `RecordUpdater.applyToCached`. */
+		/** As `EventFormat.parse`, then `RecordUpdater.applyToCached`. Adds what is indexed. */
 		eventsFromJson: ({ conversationId, body, sender, receivedAt }: EventBody) =>
 			prepare(events.parse(conversationId, bufferOf(body), sender, receivedAt)),
-		/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
+		/** As `eventsFromJson`, with `EventFormat.fromRequest`. */
 		eventsFromRequest: ({ request, sender, receivedAt }: EventRequest) =>
 			prepare(events.fromRequest(request, sender, receivedAt)),
 		applyEvents: (request: ApplyRequest) => updater.apply(request),
@@ -70,7 +70,7 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 	};
 }
 
-/** Returns what is indexed of the events of a batch; undefined if one has an encrypted secret, which is not shown. */
+/** Returns what is indexed of the events of a batch; undefined if one has a secret, of which this JSON has the ciphertext. */
 function indexedOf({ batch, json }: ParsedEvents): EventContent[] | undefined {
 	return batch.events.some(({ secrets }) => secrets.length > 0) ? undefined : json.map(contentOf);
 }

@@ -60,7 +60,7 @@ export function contentOf(event: ExactJson): EventContent {
 }
 
 /** Returns what a critic says in an event with hidden secrets; undefined for nothing, and for what is no number of a score. */
-export function criticResultOf(event: ExactJson): CriticResult | undefined {
+function criticResultOf(event: ExactJson): CriticResult | undefined {
 	const result = memberOf(event, "critic_result");
 	const value = memberOf(result, "score");
 	if (!isScore(value)) return undefined;

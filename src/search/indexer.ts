@@ -54,7 +54,7 @@ interface IndexerOptions {
 
 interface IndexedStore {
 	readonly store: Pick<Store, "events" | "claim" | "readIndexProgress" | "writeIndexStep">;
-	readonly format: Pick<EventFormat, "open" | "read">;
+	readonly format: Pick<EventFormat, "read">;
 }
 
 /**
@@ -101,10 +101,16 @@ interface IndexedEvent extends EventContent {
 
 /** What is indexed of consecutive events. */
 interface Page {
-	/** Those that have something. */
+	/** At least those of which something is indexed. */
 	readonly events: readonly IndexedEvent[];
 	/** The sequence of the last of the events. */
 	readonly through: bigint;
+}
+
+/** What this process has appended in one batch. */
+interface AppendedPage extends Page {
+	/** About how many bytes of memory it takes. */
+	readonly bytes: number;
 }
 
 /** What a step writes. */
@@ -129,10 +135,10 @@ export class TextIndexer {
 	/** What the next step writes, if it is known already. */
 	#ahead: IndexedPage | undefined;
 	/** What this process has appended, by the sequences before the first event of each batch. */
-	readonly #appended = new Map<bigint, Page>();
-	/** About how many bytes of memory it takes. */
+	readonly #appended = new Map<bigint, AppendedPage>();
+	/** The bytes of all of its pages. */
 	#appendedBytes = 0;
-	/** How often it was forgotten. */
+	/** Number of calls of {@link forget}, by which a step knows that there was one meanwhile. */
 	#forgotten = 0;
 
 	constructor(options: IndexedStore) {
@@ -150,12 +156,13 @@ export class TextIndexer {
 		const after = newest - BigInt(contents.length);
 		if (this.#appended.has(after)) return;
 		const all = contents.map((content, index) => ({ conversationId, sequence: after + BigInt(index + 1), ...content }));
-		const page = { events: all.filter(hasContent), through: newest };
-		this.#appended.set(after, page);
-		this.#appendedBytes += bytesOf(page);
+		const events = all.filter(({ texts, criticResult }) => texts.length > 0 || criticResult !== undefined);
+		const bytes = bytesOf(events);
+		this.#appended.set(after, { events, through: newest, bytes });
+		this.#appendedBytes += bytes;
 	}
 
-	/** Lets the next steps read all events. A step that is being made is given up. */
+	/** Forgets what was added, so that the next steps read all events. A step that has not begun to write is given up. */
 	forget(): void {
 		this.#forgotten += 1;
 		this.#known = undefined;
@@ -238,10 +245,10 @@ export class TextIndexer {
 		for (const [before, page] of this.#appended) {
 			if (before > through || events.length >= limit || bytes > MAX_BYTES) break;
 			this.#appended.delete(before);
-			this.#appendedBytes -= bytesOf(page);
+			this.#appendedBytes -= page.bytes;
 			if (before < through) continue;
 			events.push(...page.events);
-			bytes += bytesOf(page);
+			bytes += page.bytes;
 			through = page.through;
 		}
 		return through === after ? undefined : { events, through };
@@ -254,7 +261,7 @@ export class TextIndexer {
 		const query = { after, before: last + 1n, conditions: CONDITIONS, limit, maxBytes: MAX_BYTES };
 		const stored = await this.#options.store.events.list(query);
 		const events = await inTurns(stored, (event) => this.#indexedOf(event));
-		return { events: events.filter(hasContent), through: stored.at(-1)?.sequence ?? last };
+		return { events, through: stored.at(-1)?.sequence ?? last };
 	}
 
 	#indexedOf({ conversationId, sequence, event }: StoredEvent): IndexedEvent {
@@ -270,20 +277,17 @@ export class TextIndexer {
 	}
 }
 
+/** Returns what a step writes for a page. */
 async function indexedPage(after: bigint, { events, through }: Page): Promise<IndexedPage> {
 	return { after, through, indexed: (await inTurns(events, withWords)).filter(isIndexed) };
-}
-
-function hasContent({ texts, criticResult }: EventContent): boolean {
-	return texts.length > 0 || criticResult !== undefined;
 }
 
 function isIndexed({ words, criticResult }: EventWords): boolean {
 	return words !== "" || criticResult !== undefined;
 }
 
-/** Returns about how many bytes of memory a page takes. */
-function bytesOf({ events }: Page): number {
+/** Returns about how many bytes of memory the events of a batch take. */
+function bytesOf(events: readonly IndexedEvent[]): number {
 	const strings = events.flatMap(({ texts, criticResult }) => [...texts, criticResult?.comment ?? ""]);
 	// A UTF-16 code unit takes one byte or two.
 	return strings.reduce((bytes, { length }) => bytes + 2 * length, EVENT_BYTES * (events.length + 1));

@@ -177,8 +177,8 @@ export class WorkerThread<Methods> {
 		setImmediate(onTurn);
 	}
 
-	/** Returns whether enough calls for so many messages wait, which are sent ahead. */
-	#isAhead(messages: number): boolean {
+	/** Returns whether enough calls wait for so many messages, and are sent before answers are handled. */
+	#sendsAhead(messages: number): boolean {
 		const { sendsTogether = Number.POSITIVE_INFINITY, sentAhead = [] } = this.#options;
 		if (this.#waiting.length < messages * sendsTogether) return false;
 		return sentAhead.includes(this.#waiting.at(-1)?.message.name ?? "");
@@ -190,7 +190,7 @@ export class WorkerThread<Methods> {
 		if (sendsTogether !== undefined && this.#sent.size > 0) return;
 		const messages: CallMessage[] = [];
 		let examined = 0;
-		const most = this.#isAhead(2) ? Math.min(maxCallsSent, Math.ceil(this.#waiting.length / 2)) : maxCallsSent;
+		const most = this.#sendsAhead(2) ? Math.min(maxCallsSent, Math.ceil(this.#waiting.length / 2)) : maxCallsSent;
 		for (const call of this.#waiting) {
 			if (this.#sent.size >= most) break;
 			examined += 1;
@@ -236,7 +236,7 @@ export class WorkerThread<Methods> {
 				worker.on("message", (message: WorkerMessage) => {
 					this.#settle(message);
 					// The callers that were answered go on after this.
-					if (this.#worker === worker && this.#isAhead(1)) this.#send(worker);
+					if (this.#worker === worker && this.#sendsAhead(1)) this.#send(worker);
 					else this.#schedule();
 				});
 			});
