@@ -278,10 +278,12 @@ function makerOf(plan: PlainPlan): Maker {
 	const { desc, fields, members, discriminator: { name: tag } = {} } = plan;
 	const memberAt = (name: string) => `json[${JSON.stringify(name)}]`;
 	const named = [...(tag === undefined || members.has(tag) ? [] : [tag]), ...fields.map(({ name }) => name)];
-	const properties = fields.map(
-		({ property, name }, index) =>
-			`${JSON.stringify(property)}: decoder.field(fields[${index}], ${memberAt(name)}, json)`,
-	);
+	const properties = fields.map(({ property, name, shape, value }, index) => {
+		const member = memberAt(name);
+		const decoded = `decoder.field(fields[${index}], ${member}, json)`;
+		const [type, taken] = shape === "single" ? shortcutOf(value, member) : [];
+		return `${JSON.stringify(property)}: ${type === undefined ? decoded : `typeof ${member} === "${type}" ? ${taken} : ${decoded}`}`;
+	});
 	// With 0, the sum is a number also for one name or none.
 	const sum = ["0", ...named.map((name) => `(${memberAt(name)} !== undefined)`)].join(" + ");
 	return compile(
@@ -292,6 +294,24 @@ function makerOf(plan: PlainPlan): Maker {
 			return message;
 		}`,
 	);
+}
+
+/**
+ * Returns the type of JSON values that are converted in compiled code, and the text that converts one; nothing for plans whose
+ * values are all converted by {@link Decoder.field}.
+ */
+function shortcutOf(plan: ValuePlan, json: string): readonly [type: string, converted: string] | [] {
+	switch (plan.type) {
+		case "string":
+			return plan.uuid ? [] : ["string", json];
+		case "integer":
+			return ["number", plan.bits === 32 ? json : `BigInt(${json})`];
+		case "number":
+		case "boolean":
+			return [plan.type, json];
+		default:
+			return [];
+	}
 }
 
 /** Whether a field takes its value from the member `name`. */
