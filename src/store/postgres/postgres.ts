@@ -6,8 +6,8 @@ import { erase } from "../erase.ts";
 import { packEvents } from "../record-column.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import { methodsOf, Running, reads, type Store, viewReads, writes } from "../store.ts";
-import { isConversationId, max } from "../values.ts";
-import { FollowTimer, NOTHING, type ViewPosition } from "../views/follow.ts";
+import { isConversationId } from "../values.ts";
+import { type FollowGoal, FollowTimer, furtherGoal, NOTHING } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender } from "./appender.ts";
 import { requireOneConnection } from "./citus.ts";
@@ -146,7 +146,7 @@ function storeOf(
 				return found;
 			},
 			claim: writing.claim,
-			follow: (through) => logged("follow", follower.follow(through)),
+			follow: (goal) => logged("follow", follower.follow(goal)),
 			running,
 			subscribe: (log, listener) => announcer.subscribe(log, listener),
 		}),
@@ -203,8 +203,8 @@ class Following {
 	#running: Promise<void> = Promise.resolve();
 	/** The run that has not begun, for all who wait. */
 	#next: Promise<void> | undefined;
-	/** How far the next run follows. */
-	#through: ViewPosition = NOTHING;
+	/** That of the next run. */
+	#goal: FollowGoal = "round";
 
 	constructor(connections: Connections, onError: (error: unknown) => void) {
 		this.#follower = new ViewFollower((work) =>
@@ -213,14 +213,14 @@ class Following {
 		this.#onError = onError;
 	}
 
-	/** Lets the views follow up to some entries, and all before them. */
-	follow(through: ViewPosition): Promise<void> {
+	/** Lets the views follow. Resolves when they have reached the goal. */
+	follow(goal: FollowGoal): Promise<void> {
 		this.#timer.onRead();
-		return this.#follow(through);
+		return this.#follow(goal);
 	}
 
-	#follow({ updates, events }: ViewPosition): Promise<void> {
-		this.#through = { updates: max(this.#through.updates, updates), events: max(this.#through.events, events) };
+	#follow(goal: FollowGoal): Promise<void> {
+		this.#goal = furtherGoal(this.#goal, goal);
 		if (this.#next === undefined) {
 			this.#next = this.#running.catch(() => undefined).then(() => this.#run());
 			// Who waits for it hears of a failure.
@@ -233,7 +233,7 @@ class Following {
 	/** Lets the views follow after a while. */
 	schedule(): void {
 		if (this.#isClosed) return;
-		this.#timer.onAppend(() => this.#follow(NOTHING).catch(this.#onError));
+		this.#timer.onAppend(() => this.#follow("round").catch(this.#onError));
 	}
 
 	async close(): Promise<void> {
@@ -243,9 +243,9 @@ class Following {
 	}
 
 	async #run(): Promise<void> {
-		const through = this.#through;
-		this.#through = NOTHING;
+		const goal = this.#goal;
+		this.#goal = "round";
 		this.#next = undefined;
-		for (let hasMore = !this.#isClosed; hasMore; ) hasMore = await this.#follower.step(through);
+		for (let hasMore = !this.#isClosed; hasMore; ) hasMore = await this.#follower.step(goal);
 	}
 }

@@ -11,7 +11,7 @@ import { appendJudged, byteStringsOf, compactBatch, type IsSameRecord, type Judg
 import { packEvents } from "../record-column.ts";
 import { Announcer } from "../sequence-log.ts";
 import { methodsOf, Running, type Store, viewReads } from "../store.ts";
-import type { ViewPosition } from "../views/follow.ts";
+import { type FollowGoal, NOTHING } from "../views/follow.ts";
 import {
 	type DatabaseOptions,
 	lockDatabase,
@@ -127,8 +127,8 @@ function storeOf(
 	const running = new Running();
 
 	/** Lets the views follow the logs. Appends go on between its calls. */
-	async function follow(through: ViewPosition): Promise<void> {
-		while (await writer.calls.follow(through));
+	async function follow(goal: FollowGoal): Promise<void> {
+		while (await writer.calls.follow(goal));
 	}
 
 	async function close(): Promise<void> {
@@ -193,7 +193,7 @@ function storeOf(
 		},
 		async resetViews(views) {
 			await writer.calls.resetViews(views);
-			await follow({ updates: 0n, events: 0n });
+			await follow(NOTHING);
 		},
 		returnSpace: () => writer.calls.returnSpace(),
 		async check() {

@@ -19,7 +19,7 @@ import type { OwnerAssignment } from "../owners.ts";
 import { packRecord } from "../record-column.ts";
 import { callsOf } from "../session.ts";
 import { isRepeatable, writes } from "../store.ts";
-import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
+import { type FollowGoal, FollowTimer, NOTHING, type ViewName } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import {
 	type DatabaseOptions,
@@ -114,9 +114,9 @@ function writer(options: DatabaseOptions) {
 	 *
 	 * @returns whether there may be more to do
 	 */
-	async function follow(through: ViewPosition | undefined, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
+	async function follow(goal: FollowGoal, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
 		return await withoutWaitingForDisk(async () => {
-			for (let step = 0; step < steps; step++) if (!(await follower.step(through))) return false;
+			for (let step = 0; step < steps; step++) if (!(await follower.step(goal))) return false;
 			return true;
 		});
 	}
@@ -164,7 +164,7 @@ function writer(options: DatabaseOptions) {
 			assignOwner: (assignment: OwnerAssignment) =>
 				writeInSession(async () => (await assignOwner(session, assignment)).length),
 			async erase(request: EraseRequest): Promise<Erased | undefined> {
-				await follow(undefined);
+				await follow(NOTHING);
 				const erased = await writeInSession(async () => {
 					const found = await erase(session, request);
 					if (found !== undefined) notePurge(statements);
@@ -173,10 +173,10 @@ function writer(options: DatabaseOptions) {
 				if (erased !== undefined) purging = beginPurge();
 				return erased;
 			},
-			/** Does a step of the views, up to these entries, and all before them. Returns whether there may be more to do. */
-			follow(through: ViewPosition): Promise<boolean> {
+			/** Does a step of the views. Returns whether there may be more to do for the goal. */
+			follow(goal: FollowGoal): Promise<boolean> {
 				timer.onRead();
-				return follow(through, 1);
+				return follow(goal, 1);
 			},
 			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
 				await writeInSession(() => resetViews(session, views));
@@ -218,12 +218,12 @@ function writer(options: DatabaseOptions) {
 		},
 		background: {
 			afterCalls: (start: () => void) => timer.onAppend(start, follower.waiting),
-			run: () => follow(undefined, 1),
+			run: () => follow("round", 1),
 		},
 		async close() {
 			timer.stop();
 			// So the next start need not. A failure leaves it to that.
-			await follow(undefined, MAX_STEPS_AT_CLOSE).catch(() => undefined);
+			await follow(NOTHING, MAX_STEPS_AT_CLOSE).catch(() => undefined);
 			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 			database.close();
 		},

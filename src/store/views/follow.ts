@@ -9,7 +9,7 @@ import type { StoredEvent, StoredUpdate, UpdateTimes } from "../entries.ts";
 import { comparableTime } from "../ordering.ts";
 import type { LogTable, NewestSequences } from "../sequence-log.ts";
 import { readNewest, type Session } from "../session.ts";
-import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, boolean, integer, max, nullable, type Row, text } from "../values.ts";
 
 /** The names of the views that follow the logs. Each has its position in the table `views`. */
 export type ViewName = "conversations" | "usage";
@@ -19,6 +19,23 @@ export type ViewPosition = NewestSequences;
 
 /** The position of a view that has followed nothing. */
 export const NOTHING: ViewPosition = { updates: 0n, events: 0n };
+
+/**
+ * How far the views follow: through all entries, at least to a position; or only through those that were there when the present
+ * round began. In a round each conversation is derived once, although it may change meanwhile. A read needs all entries: then the
+ * conversations in the views are those of one moment.
+ */
+export type FollowGoal = ViewPosition | "round";
+
+/** Returns the goal that comes last. */
+export function furtherGoal(a: FollowGoal, b: FollowGoal): FollowGoal {
+	if (a === "round" || b === "round") return a === "round" ? b : a;
+	return latest(a, b);
+}
+
+export function latest(a: ViewPosition, b: ViewPosition): ViewPosition {
+	return { updates: max(a.updates, b.updates), events: max(a.events, b.events) };
+}
 
 /** A view that has not followed up to the newest entries. */
 export interface Behind extends ViewPosition {
@@ -91,7 +108,7 @@ export class FollowTimer {
 
 /** Maximum number of entries of each log that are read together. */
 const MAX_ENTRIES = 250;
-/** Maximum number of entries of each log whose conversations wait to be derived. */
+/** Number of entries that wait for the next round up to which further ones are kept in memory, and not read again later. */
 const MAX_WAITING = 100_000;
 
 /** Entries that were appended together, in the order of the logs. */
@@ -109,22 +126,29 @@ type UpdateOfPeriod = Pick<StoredUpdate, "sequence" | "current" | "origin" | "re
 
 /**
  * Conversations with entries that the views have not followed, which wait to be derived. A conversation with several entries is
- * derived once. It holds while no other process moves the views.
+ * derived once in a round. It holds while no other process moves the views.
  */
 export class WaitingConversations {
-	readonly #entries = new Map<string, Entries>();
+	/** Those of the present round. */
+	#entries = new Map<string, Entries>();
+	/** Up to where the entries of the round are known. */
+	#roundEnd = NOTHING;
+	/** Those of the next round: their entries came after the round had begun. */
+	#later = new Map<string, Entries>();
+	/** Number of entries of the next round. */
+	#count = 0;
 	/** The position of the views after which entries are known; undefined before the first step. */
 	#position: ViewPosition | undefined;
 	/** Up to where entries are known: read from the logs, or told by {@link append}. */
 	#read = NOTHING;
-	#count = 0;
 
 	/** Forgets all, so that the entries after a position of the views are read again. */
 	restart(position?: ViewPosition): void {
 		this.#entries.clear();
+		this.#later.clear();
+		this.#count = 0;
 		this.#position = position;
 		this.#read = position ?? NOTHING;
-		this.#count = 0;
 	}
 
 	/**
@@ -141,7 +165,7 @@ export class WaitingConversations {
 		const hasMore = { updates: false, events: false };
 		for (const log of ["updates", "events"] as const) {
 			const rows = await readRows(session, log, this.#read[log], newest[log]);
-			for (const row of rows) addRow(this.#entries, log, row);
+			for (const row of rows) addRow(this.#later, log, row);
 			hasMore[log] = rows.length === MAX_ENTRIES;
 			const last = hasMore[log] ? bigint(rows.at(-1)?.sequence) : newest[log];
 			if (last > this.#read[log]) this.#read = { ...this.#read, [log]: last };
@@ -154,12 +178,12 @@ export class WaitingConversations {
 	append({ updates, events }: AppendedEntries): void {
 		if (this.#position === undefined || this.#count >= MAX_WAITING) return;
 		if (updates[0]?.sequence === this.#read.updates + 1n) {
-			for (const update of updates) addUpdate(entriesOf(this.#entries, update.conversationId), update);
+			for (const update of updates) addUpdate(entriesOf(this.#later, update.conversationId), update);
 			this.#advance("updates", updates);
 		}
 		if (events[0]?.sequence === this.#read.events + 1n) {
 			for (const { conversationId, event } of events)
-				addEvent(entriesOf(this.#entries, conversationId), event.llmResponseId, event.happenedAt);
+				addEvent(entriesOf(this.#later, conversationId), event.llmResponseId, event.happenedAt);
 			this.#advance("events", events);
 		}
 	}
@@ -169,13 +193,21 @@ export class WaitingConversations {
 		this.#count += entries.length;
 	}
 
-	/** Number of conversations with entries that are known and not followed. */
+	/** Number of conversations with entries that are known and not followed; one that is in two rounds counts twice. */
 	get size(): number {
-		return this.#entries.size;
+		return this.#entries.size + this.#later.size;
 	}
 
-	/** Takes some conversations, of each at most {@link MAX_ENTRIES} updates: a step reads them all. */
+	/**
+	 * Takes some conversations of the round, of each at most {@link MAX_ENTRIES} updates: a step reads them all. Begins a round if
+	 * the last one is over.
+	 */
 	take(number: number): ReadonlyMap<string, Entries> {
+		if (this.#entries.size === 0) {
+			[this.#entries, this.#later] = [this.#later, this.#entries];
+			this.#roundEnd = this.#read;
+			this.#count = 0;
+		}
 		const taken = new Map([...this.#entries.entries().take(number)]);
 		for (const [id, { updates }] of taken) {
 			this.#entries.delete(id);
@@ -185,9 +217,15 @@ export class WaitingConversations {
 		return taken;
 	}
 
-	/** Up to where all entries are followed; undefined while conversations wait. */
+	/** Up to where all entries are followed after a round; undefined in a round. */
 	get followed(): ViewPosition | undefined {
-		return this.#entries.size > 0 ? undefined : this.#read;
+		return this.#entries.size > 0 ? undefined : this.#roundEnd;
+	}
+
+	/** Says that the views have moved, at least to {@link followed}. */
+	moved(to: ViewPosition): void {
+		this.#position = to;
+		if (this.#later.size === 0) this.#read = latest(this.#read, to);
 	}
 }
 

@@ -1,13 +1,14 @@
 import type { Session } from "../session.ts";
-import { max, min, text } from "../values.ts";
+import { min, text } from "../values.ts";
 import { deriveConversations, resetConversations } from "./conversations.ts";
 import {
 	type AppendedEntries,
+	type FollowGoal,
+	latest,
 	lockView,
 	moveView,
 	NOTHING,
 	type ViewName,
-	type ViewPosition,
 	WaitingConversations,
 } from "./follow.ts";
 import { deriveUsage, resetUsage } from "./usage.ts";
@@ -51,13 +52,12 @@ export class ViewFollower {
 	/**
 	 * Does a step, up to a bounded number of conversations.
 	 *
-	 * @param through when the views have followed all entries, their position becomes at least this one
-	 * @returns whether there may be more to do
+	 * @returns whether there may be more to do for the goal
 	 */
-	async step(through: ViewPosition = NOTHING): Promise<boolean> {
+	async step(goal: FollowGoal = NOTHING): Promise<boolean> {
 		const began = performance.now();
 		try {
-			const { hasMore, derived } = await this.#run((session) => this.#step(session, through));
+			const { hasMore, derived } = await this.#run((session) => this.#step(session, goal));
 			const duration = Math.max(performance.now() - began, 0.1);
 			const fitting = Math.floor((derived * this.#milliseconds) / duration);
 			if (derived > 0) this.#size = Math.min(Math.max(fitting, SIZES.least), SIZES.most, this.#size * 2);
@@ -68,9 +68,9 @@ export class ViewFollower {
 		}
 	}
 
-	async #step(session: Session, through: ViewPosition) {
+	async #step(session: Session, goal: FollowGoal) {
 		const positions = [await lockView(session, "conversations"), await lockView(session, "usage")];
-		const position = positions.reduce((a, b) => ({
+		let position = positions.reduce((a, b) => ({
 			updates: min(a.updates, b.updates),
 			events: min(a.events, b.events),
 		}));
@@ -83,21 +83,20 @@ export class ViewFollower {
 			await deriveUsage(session, ids, { entries, marked: new Set(marked) });
 		}
 		const { followed } = this.#waiting;
+		const isAll = !hasMoreEntries && this.#waiting.size === 0;
 		if (followed !== undefined) {
-			const to = hasMoreEntries ? followed : latest(followed, through);
+			const to = isAll && goal !== "round" ? latest(followed, goal) : followed;
 			for (const [n, view] of VIEWS.entries()) {
 				const before = positions[n] ?? NOTHING;
 				const after = latest(before, to);
 				if (after.updates > before.updates || after.events > before.events) await moveView(session, view, after);
 			}
-			this.#waiting.restart(latest(position, to));
+			position = latest(position, to);
+			this.#waiting.moved(position);
 		}
-		return { hasMore: hasMoreEntries || followed === undefined || marked.length === this.#size, derived: ids.length };
+		const isReached = isAll || (goal === "round" && !hasMoreEntries && followed !== undefined);
+		return { hasMore: !isReached || marked.length === this.#size, derived: ids.length };
 	}
-}
-
-function latest(a: ViewPosition, b: ViewPosition): ViewPosition {
-	return { updates: max(a.updates, b.updates), events: max(a.events, b.events) };
 }
 
 /** Removes all rows of views, so that they follow both logs from their beginning. */
