@@ -1,0 +1,106 @@
+import { DatabaseSync } from "node:sqlite";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { planAppends } from "../../src/store/append-group.ts";
+import { packRecord } from "../../src/store/record-column.ts";
+import { transaction } from "../../src/store/sqlite/database.ts";
+import { sqliteSession } from "../../src/store/sqlite/session.ts";
+import { Statements } from "../../src/store/sqlite/sql.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { type FollowGoal, furtherGoal, NOTHING } from "../../src/store/views/follow.ts";
+import { ViewFollower } from "../../src/store/views/views.ts";
+import { TempFolder } from "../support/temp.ts";
+import { sample } from "./samples.ts";
+
+let folder: TempFolder;
+beforeAll(() => {
+	folder = new TempFolder();
+});
+afterAll(() => folder[Symbol.dispose]());
+
+/** Opens a new database with views that follow it, as the writer's thread does. */
+async function openViews() {
+	const path = folder.file(`${performance.now()}.db`);
+	await (await openSqliteStore(path, { error() {} })).close();
+	const database = new DatabaseSync(path, { readBigInts: true });
+	const session = sqliteSession(new Statements(database));
+	const write = <Result>(work: () => Promise<Result>) => transaction(database, "BEGIN IMMEDIATE", work);
+	const follower = new ViewFollower((work) => write(() => work(session)));
+	let updatedAt = 0n;
+	return {
+		step: (goal?: FollowGoal) => follower.step(goal),
+		async append(...conversationIds: readonly string[]): Promise<void> {
+			const requests = conversationIds.map((conversationId) => ({
+				update: sample({ conversationId, columns: { updatedAt: ++updatedAt } }),
+				judged: undefined,
+			}));
+			const written = await write(async () => {
+				const group = await planAppends(session, requests, () => undefined, packRecord);
+				await group.write?.();
+				return group.written;
+			});
+			follower.append(written);
+		},
+		/** The positions of the views, and how often each conversation has the update with its sequence. */
+		state() {
+			const positions = database.prepare("SELECT updates FROM views").all();
+			const rows = database.prepare("SELECT conversation_id AS id, sequence FROM conversations").all();
+			return {
+				positions: positions.map(({ updates }) => updates),
+				sequences: Object.fromEntries(rows.map(({ id, sequence }) => [id, sequence])),
+			};
+		},
+		[Symbol.dispose]: () => database.close(),
+	};
+}
+
+const ids = Array.from({ length: 10 }, (_, n) => `00000000-0000-4000-8000-00000000000${n}`);
+const [first = "", last = ""] = [ids[0], ids[9]];
+/** The sequences of the first updates of all. */
+const FIRST = Object.fromEntries(ids.map((id, n) => [id, BigInt(n + 1)]));
+
+test("a round derives each conversation once, although one changes with each step", async () => {
+	using views = await openViews();
+	await views.step();
+	await views.append(...ids);
+	expect(await views.step("round")).toBe(true);
+	// The first four conversations are derived.
+	await views.append(first, last);
+	expect(await views.step("round")).toBe(false);
+	expect(views.state()).toEqual({ positions: [10n, 10n], sequences: { ...FIRST, [last]: 12n } });
+	await views.append(first);
+	expect(await views.step("round")).toBe(false);
+	expect(views.state()).toEqual({ positions: [13n, 13n], sequences: { ...FIRST, [last]: 12n, [first]: 13n } });
+	expect(await views.step("round")).toBe(false);
+});
+
+test("a read goes on after a round until all is followed, at least to its position", async () => {
+	using views = await openViews();
+	await views.step();
+	await views.append(...ids);
+	expect(await views.step({ updates: 30n, events: 0n })).toBe(true);
+	await views.append(first);
+	expect(await views.step({ updates: 30n, events: 0n })).toBe(true);
+	expect(views.state()).toEqual({ positions: [10n, 10n], sequences: FIRST });
+	expect(await views.step({ updates: 30n, events: 0n })).toBe(false);
+	expect(views.state()).toEqual({ positions: [30n, 30n], sequences: { ...FIRST, [first]: 11n } });
+});
+
+test("what was appended before the first step is read from the log", async () => {
+	using views = await openViews();
+	await views.append(...ids);
+	expect(await views.step("round")).toBe(true);
+	await views.append(first);
+	for (let hasMore = true; hasMore; ) hasMore = await views.step();
+	expect(views.state()).toEqual({ positions: [11n, 11n], sequences: { ...FIRST, [first]: 11n } });
+});
+
+test("the goal of several who wait is the last one", () => {
+	const [early, late] = [
+		{ updates: 3n, events: 9n },
+		{ updates: 5n, events: 2n },
+	];
+	expect(furtherGoal("round", "round")).toBe("round");
+	expect(furtherGoal("round", NOTHING)).toEqual(NOTHING);
+	expect(furtherGoal(early, "round")).toEqual(early);
+	expect(furtherGoal(early, late)).toEqual({ updates: 5n, events: 9n });
+});
