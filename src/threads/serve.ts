@@ -65,13 +65,24 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 		answering = answering.then(() => answerAll(takeWaiting(first)));
 	});
 	let isClosed = false;
+	let isInBackground = false;
+	/** Whether background work is to begin again when the present one has ended. */
+	let isDueAgain = false;
 
-	/** Does a part of the background work after the calls that wait. */
+	/** Begins the background work after the calls that wait, once more after the present one if that is under way. */
 	function startBackground(background: Background): void {
+		isDueAgain = isInBackground;
+		if (!isInBackground) runBackground(background);
+	}
+
+	function runBackground(background: Background): void {
+		isInBackground = true;
 		answering = answering.then(async () => {
 			// A failure concerns the next call that needs the work, which does it again.
 			const hasMore = !isClosed && (await background.run().catch(() => false));
-			if (hasMore) setTimeout(startBackground, 0, background);
+			isInBackground = hasMore || isDueAgain;
+			if (!hasMore) isDueAgain = false;
+			if (isInBackground) setTimeout(runBackground, 0, background);
 		});
 	}
 

@@ -7,7 +7,7 @@ import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { Statements } from "../../src/store/sqlite/sql.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { type FollowGoal, furtherGoal, NOTHING } from "../../src/store/views/follow.ts";
-import { ViewFollower } from "../../src/store/views/views.ts";
+import { resetViews, ViewFollower } from "../../src/store/views/views.ts";
 import { TempFolder } from "../support/temp.ts";
 import { sample } from "./samples.ts";
 
@@ -24,7 +24,19 @@ async function openViews() {
 	const database = new DatabaseSync(path, { readBigInts: true });
 	const session = sqliteSession(new Statements(database));
 	const write = <Result>(work: () => Promise<Result>) => transaction(database, "BEGIN IMMEDIATE", work);
-	const follower = new ViewFollower((work) => write(() => work(session)));
+	let next: "commits" | "fails" | "is repeated" = "commits";
+	const follower = new ViewFollower(async (work) => {
+		const fate = next;
+		next = "commits";
+		if (fate === "commits") return await write(() => work(session));
+		const attempt = write(async () => {
+			await work(session);
+			throw new Error("rolled back");
+		});
+		if (fate === "fails") return await attempt;
+		await attempt.catch(() => undefined);
+		return await write(() => work(session));
+	});
 	let updatedAt = 0n;
 	return {
 		step: (goal?: FollowGoal) => follower.step(goal),
@@ -39,6 +51,15 @@ async function openViews() {
 				return group.written;
 			});
 			follower.append(written);
+		},
+		/** Does as the writer's `resetViews`. */
+		async reset(): Promise<void> {
+			await write(() => resetViews(session));
+			follower.restart();
+		},
+		/** Rolls the next step back. It fails then, or is tried again, as after a deadlock in PostgreSQL. */
+		rollBackNext(then: "fails" | "is repeated"): void {
+			next = then;
 		},
 		/** The positions of the views, and how often each conversation has the update with its sequence. */
 		state() {
@@ -92,6 +113,30 @@ test("what was appended before the first step is read from the log", async () =>
 	await views.append(first);
 	for (let hasMore = true; hasMore; ) hasMore = await views.step();
 	expect(views.state()).toEqual({ positions: [11n, 11n], sequences: { ...FIRST, [first]: 11n } });
+});
+
+test("a round has what was appended before it, also if that is more than a step reads", async () => {
+	using views = await openViews();
+	const many = Array.from({ length: 300 }, (_, n) => `10000000-0000-4000-8000-${String(n).padStart(12, "0")}`);
+	await views.append(...many);
+	for (let hasMore = true; hasMore; ) hasMore = await views.step("round");
+	const sequences = Object.fromEntries(many.map((id, n) => [id, BigInt(n + 1)]));
+	expect(views.state()).toEqual({ positions: [300n, 300n], sequences });
+});
+
+test("what was taken is followed again after a failure and after a reset", async () => {
+	using views = await openViews();
+	await views.step();
+	await views.append(...ids);
+	expect(await views.step("round")).toBe(true);
+	await views.reset();
+	expect(views.state()).toEqual({ positions: [0n, 0n], sequences: {} });
+	expect(await views.step()).toBe(true);
+	views.rollBackNext("fails");
+	await expect(views.step()).rejects.toThrow("rolled back");
+	views.rollBackNext("is repeated");
+	for (let hasMore = true; hasMore; ) hasMore = await views.step();
+	expect(views.state()).toEqual({ positions: [10n, 10n], sequences: FIRST });
 });
 
 test("the goal of several who wait is the last one", () => {

@@ -297,7 +297,7 @@ function makerOf(plan: PlainPlan): Maker {
 }
 
 /**
- * Returns the type of JSON values that are converted in compiled code, and the text that converts one; nothing for plans whose
+ * Returns the type of JSON values that are converted in compiled code, and the expression that converts one; nothing for plans whose
  * values are all converted by {@link Decoder.field}.
  */
 function shortcutOf(plan: ValuePlan, json: string): readonly [type: string, converted: string] | [] {

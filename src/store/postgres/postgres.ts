@@ -203,7 +203,7 @@ class Following {
 	#running: Promise<void> = Promise.resolve();
 	/** The run that has not begun, for all who wait. */
 	#next: Promise<void> | undefined;
-	/** That of the next run. */
+	/** The goal of the next run. */
 	#goal: FollowGoal = "round";
 
 	constructor(connections: Connections, onError: (error: unknown) => void) {

@@ -180,6 +180,7 @@ function writer(options: DatabaseOptions) {
 			},
 			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
 				await writeInSession(() => resetViews(session, views));
+				follower.restart();
 			},
 			purge(): boolean {
 				if (misplaced !== undefined) throw misplaced;

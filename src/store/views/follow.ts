@@ -27,7 +27,7 @@ export const NOTHING: ViewPosition = { updates: 0n, events: 0n };
  */
 export type FollowGoal = ViewPosition | "round";
 
-/** Returns the goal that comes last. */
+/** Returns the further one of two goals. A position is further than a round. */
 export function furtherGoal(a: FollowGoal, b: FollowGoal): FollowGoal {
 	if (a === "round" || b === "round") return a === "round" ? b : a;
 	return latest(a, b);
@@ -108,7 +108,7 @@ export class FollowTimer {
 
 /** Maximum number of entries of each log that are read together. */
 const MAX_ENTRIES = 250;
-/** Number of entries that wait for the next round up to which further ones are kept in memory, and not read again later. */
+/** Maximum number of entries of the next round that are kept in memory. Further ones are read from the logs later. */
 const MAX_WAITING = 100_000;
 
 /** Entries that were appended together, in the order of the logs. */
@@ -133,10 +133,12 @@ export class WaitingConversations {
 	#entries = new Map<string, Entries>();
 	/** Up to where the entries of the round are known. */
 	#roundEnd = NOTHING;
-	/** Those of the next round: their entries came after the round had begun. */
+	/** Whether no entry came before the round that was not known when it began. */
+	#isWhole = false;
+	/** Those of the next round: their entries became known after the round had begun. */
 	#later = new Map<string, Entries>();
-	/** Number of entries of the next round. */
-	#count = 0;
+	/** Number of entries that became known after the round had begun. */
+	#laterCount = 0;
 	/** The position of the views after which entries are known; undefined before the first step. */
 	#position: ViewPosition | undefined;
 	/** Up to where entries are known: read from the logs, or told by {@link append}. */
@@ -146,7 +148,7 @@ export class WaitingConversations {
 	restart(position?: ViewPosition): void {
 		this.#entries.clear();
 		this.#later.clear();
-		this.#count = 0;
+		this.#laterCount = 0;
 		this.#position = position;
 		this.#read = position ?? NOTHING;
 	}
@@ -159,38 +161,43 @@ export class WaitingConversations {
 	async read(session: Session, position: ViewPosition): Promise<boolean> {
 		const { updates, events } = position;
 		if (updates !== this.#position?.updates || events !== this.#position.events) this.restart(position);
-		if (this.#count >= MAX_WAITING) return true;
+		if (this.#laterCount >= MAX_WAITING) return true;
 		// What is appended after this is followed by later steps.
 		const newest = (await session.settled()) ?? (await readNewest(session));
 		const hasMore = { updates: false, events: false };
 		for (const log of ["updates", "events"] as const) {
 			const rows = await readRows(session, log, this.#read[log], newest[log]);
-			for (const row of rows) addRow(this.#later, log, row);
+			for (const row of rows) addRow(this.#entriesOf(text(row.conversation_id)), log, row);
 			hasMore[log] = rows.length === MAX_ENTRIES;
 			const last = hasMore[log] ? bigint(rows.at(-1)?.sequence) : newest[log];
 			if (last > this.#read[log]) this.#read = { ...this.#read, [log]: last };
-			this.#count += rows.length;
+			this.#laterCount += rows.length;
 		}
 		return hasMore.updates || hasMore.events;
 	}
 
 	/** Adds entries that were appended, if all before them are known. Others are read later. */
 	append({ updates, events }: AppendedEntries): void {
-		if (this.#position === undefined || this.#count >= MAX_WAITING) return;
+		if (this.#position === undefined || this.#laterCount >= MAX_WAITING) return;
 		if (updates[0]?.sequence === this.#read.updates + 1n) {
-			for (const update of updates) addUpdate(entriesOf(this.#later, update.conversationId), update);
+			for (const update of updates) addUpdate(this.#entriesOf(update.conversationId), update);
 			this.#advance("updates", updates);
 		}
 		if (events[0]?.sequence === this.#read.events + 1n) {
 			for (const { conversationId, event } of events)
-				addEvent(entriesOf(this.#later, conversationId), event.llmResponseId, event.happenedAt);
+				addEvent(this.#entriesOf(conversationId), event.llmResponseId, event.happenedAt);
 			this.#advance("events", events);
 		}
 	}
 
+	/** Returns the entries of a conversation: those of the round if it waits in that, so that it is not derived twice. */
+	#entriesOf(conversationId: string): Entries {
+		return this.#entries.get(conversationId) ?? entriesOf(this.#later, conversationId);
+	}
+
 	#advance(log: LogTable, entries: readonly EntryOf[]): void {
 		this.#read = { ...this.#read, [log]: entries.at(-1)?.sequence ?? this.#read[log] };
-		this.#count += entries.length;
+		this.#laterCount += entries.length;
 	}
 
 	/** Number of conversations with entries that are known and not followed; one that is in two rounds counts twice. */
@@ -201,18 +208,21 @@ export class WaitingConversations {
 	/**
 	 * Takes some conversations of the round, of each at most {@link MAX_ENTRIES} updates: a step reads them all. Begins a round if
 	 * the last one is over.
+	 *
+	 * @param hasMore what {@link read} returned
 	 */
-	take(number: number): ReadonlyMap<string, Entries> {
+	take(number: number, hasMore: boolean): ReadonlyMap<string, Entries> {
 		if (this.#entries.size === 0) {
 			[this.#entries, this.#later] = [this.#later, this.#entries];
 			this.#roundEnd = this.#read;
-			this.#count = 0;
+			this.#isWhole = !hasMore;
+			this.#laterCount = 0;
 		}
 		const taken = new Map([...this.#entries.entries().take(number)]);
 		for (const [id, { updates }] of taken) {
 			this.#entries.delete(id);
-			const later = updates.splice(MAX_ENTRIES);
-			if (later.length > 0) this.#entries.set(id, { updates: later, responses: [], hasEvents: false });
+			const rest = updates.splice(MAX_ENTRIES);
+			if (rest.length > 0) this.#entries.set(id, { updates: rest, responses: [], hasEvents: false });
 		}
 		return taken;
 	}
@@ -222,10 +232,15 @@ export class WaitingConversations {
 		return this.#entries.size > 0 ? undefined : this.#roundEnd;
 	}
 
-	/** Says that the views have moved, at least to {@link followed}. */
+	/** Whether the round is over, and had all entries that came before it. */
+	get isRoundOver(): boolean {
+		return this.#entries.size === 0 && this.#isWhole;
+	}
+
+	/** Says that the views have moved to {@link followed}, or further when nothing waits. */
 	moved(to: ViewPosition): void {
 		this.#position = to;
-		if (this.#later.size === 0) this.#read = latest(this.#read, to);
+		this.#read = latest(this.#read, to);
 	}
 }
 
@@ -242,7 +257,7 @@ export async function readEntries(
 	const entries = new Map<string, Entries>();
 	for (const log of ["updates", "events"] as const)
 		for (const row of await readRows(session, log, position[log], undefined, conversationIds))
-			addRow(entries, log, row);
+			addRow(entriesOf(entries, text(row.conversation_id)), log, row);
 	return entries;
 }
 
@@ -271,10 +286,9 @@ async function readRows(
 	);
 }
 
-function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
-	const of = entriesOf(entries, text(row.conversation_id));
-	if (log === "updates") addUpdate(of, updateFrom(row));
-	else addEvent(of, nullable(text, row.llm_response_id), bigint(row.happened_at));
+function addRow(entries: Entries, log: LogTable, row: Row): void {
+	if (log === "updates") addUpdate(entries, updateFrom(row));
+	else addEvent(entries, nullable(text, row.llm_response_id), bigint(row.happened_at));
 }
 
 /** Reads a row of updates, also what tells the time of the update. */

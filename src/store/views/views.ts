@@ -56,16 +56,27 @@ export class ViewFollower {
 	 */
 	async step(goal: FollowGoal = NOTHING): Promise<boolean> {
 		const began = performance.now();
+		let isRepeated = false;
 		try {
-			const { hasMore, derived } = await this.#run((session) => this.#step(session, goal));
+			const { hasMore, derived } = await this.#run((session) => {
+				// What an attempt took that was rolled back waits again.
+				if (isRepeated) this.restart();
+				isRepeated = true;
+				return this.#step(session, goal);
+			});
 			const duration = Math.max(performance.now() - began, 0.1);
 			const fitting = Math.floor((derived * this.#milliseconds) / duration);
 			if (derived > 0) this.#size = Math.min(Math.max(fitting, SIZES.least), SIZES.most, this.#size * 2);
 			return hasMore;
 		} catch (error) {
-			this.#waiting.restart();
+			this.restart();
 			throw error;
 		}
+	}
+
+	/** Forgets what waits, which is read again: after views were reset, or a failure. */
+	restart(): void {
+		this.#waiting.restart();
 	}
 
 	async #step(session: Session, goal: FollowGoal) {
@@ -76,7 +87,7 @@ export class ViewFollower {
 		}));
 		const hasMoreEntries = await this.#waiting.read(session, position);
 		const marked = await takeMarked(session, this.#size);
-		const entries = this.#waiting.take(this.#size);
+		const entries = this.#waiting.take(this.#size, hasMoreEntries);
 		const ids = [...new Set([...marked, ...entries.keys()])];
 		if (ids.length > 0) {
 			await deriveConversations(session, ids);
@@ -94,7 +105,7 @@ export class ViewFollower {
 			position = latest(position, to);
 			this.#waiting.moved(position);
 		}
-		const isReached = isAll || (goal === "round" && !hasMoreEntries && followed !== undefined);
+		const isReached = isAll || (goal === "round" && this.#waiting.isRoundOver);
 		return { hasMore: !isReached || marked.length === this.#size, derived: ids.length };
 	}
 }
