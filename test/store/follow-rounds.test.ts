@@ -91,7 +91,16 @@ test("a round derives each conversation once, although one changes with each ste
 	await views.append(first);
 	expect(await views.step("round")).toBe(false);
 	expect(views.state()).toEqual({ positions: [13n, 13n], sequences: { ...FIRST, [last]: 12n, [first]: 13n } });
+});
+
+test("an entry of a conversation that waits in the round belongs to the round", async () => {
+	using views = await openViews();
+	await views.step();
+	await views.append(...ids);
+	expect(await views.step("round")).toBe(true);
+	await views.append(last);
 	expect(await views.step("round")).toBe(false);
+	expect(views.state()).toEqual({ positions: [11n, 11n], sequences: { ...FIRST, [last]: 11n } });
 });
 
 test("a read goes on after a round until all is followed, at least to its position", async () => {

@@ -229,7 +229,8 @@ export class WaitingConversations {
 
 	/** Up to where all entries are followed after a round; undefined in a round. */
 	get followed(): ViewPosition | undefined {
-		return this.#entries.size > 0 ? undefined : this.#roundEnd;
+		if (this.#entries.size > 0) return undefined;
+		return this.#later.size > 0 ? this.#roundEnd : this.#read;
 	}
 
 	/** Whether the round is over, and had all entries that came before it. */
