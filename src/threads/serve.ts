@@ -28,8 +28,12 @@ interface CallHandlers<Argument> {
 export interface Background {
 	/** Called after calls were answered. Calls `start` when the work is to begin. */
 	afterCalls(start: () => void): void;
-	/** Does a part of the work. Returns whether there is more; calls that wait come first. */
-	run(): Promise<boolean>;
+	/**
+	 * Does a part of the work. Calls that wait come before the next part.
+	 *
+	 * @returns the milliseconds between this part and the next one while calls arrive; undefined when there is no more to do
+	 */
+	run(): Promise<number | undefined>;
 }
 
 type Method = { call(argument: unknown): unknown }["call"];
@@ -61,7 +65,10 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 
 	// Calls are answered in their order, one after the other.
 	let answering: Promise<void> = Promise.resolve();
+	/** Whether a call arrived after the last part of the background work. */
+	let isCalled = false;
 	port.on("message", (first: readonly CallMessage[]) => {
+		isCalled = true;
 		answering = answering.then(() => answerAll(takeWaiting(first)));
 	});
 	let isClosed = false;
@@ -79,10 +86,11 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 		isInBackground = true;
 		answering = answering.then(async () => {
 			// A failure concerns the next call that needs the work, which does it again.
-			const hasMore = !isClosed && (await background.run().catch(() => false));
-			isInBackground = hasMore || isDueAgain;
-			if (!hasMore) isDueAgain = false;
-			if (isInBackground) setTimeout(runBackground, 0, background);
+			const pause = isClosed ? undefined : await background.run().catch(() => undefined);
+			isInBackground = pause !== undefined || isDueAgain;
+			if (pause === undefined) isDueAgain = false;
+			if (isInBackground) setTimeout(runBackground, isCalled ? pause : 0, background).unref();
+			isCalled = false;
 		});
 	}
 

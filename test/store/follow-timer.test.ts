@@ -40,6 +40,15 @@ test("the views follow soon for ten seconds after a read", () => {
 	expect(startsWhileAppending(timer, 300)).toEqual([450]);
 });
 
+test("appends come between two steps, unless the views are read or many conversations wait", () => {
+	const timer = new FollowTimer();
+	expect([timer.pause(0), timer.pause(1_999), timer.pause(2_000)]).toEqual([4, 4, 0]);
+	timer.onRead();
+	expect(timer.pause(0)).toBe(0);
+	vi.advanceTimersByTime(10_000);
+	expect(timer.pause(0)).toBe(4);
+});
+
 test("nothing starts after a stop", () => {
 	const timer = new FollowTimer();
 	const start = vi.fn();

@@ -9,7 +9,16 @@ export type EchoCalls = typeof methods & {
 	sum(bytes: Uint8Array): number;
 };
 
+/** What the next parts of the background work return, and where they are counted. */
+let parts: (number | undefined)[] = [];
+let counter: Int32Array = new Int32Array(1);
+
 const methods = {
+	/** Lets calls begin background work while it has parts. */
+	setParts({ results, counter: counted }: { results: (number | undefined)[]; counter: Int32Array }): void {
+		parts = results;
+		counter = counted;
+	},
 	echo: (value: unknown) => value,
 	threadId: () => threadId,
 	/** Blocks the thread for a number of milliseconds. */
@@ -42,6 +51,15 @@ serve(({ unusable }: { unusable: boolean }) => {
 			bytesOf: (bytes: Uint8Array) => bytes.byteLength,
 			answer: async (args: readonly Uint8Array[]) =>
 				args.map(() => ({ value: args.reduce((sum, { byteLength }) => sum + byteLength, 0) })),
+		},
+		background: {
+			afterCalls(start) {
+				if (parts.length > 0) start();
+			},
+			async run() {
+				Atomics.add(counter, 0, 1);
+				return parts.shift();
+			},
 		},
 	};
 });

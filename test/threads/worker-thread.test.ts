@@ -1,5 +1,5 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
-import { expect, onTestFinished, test } from "vitest";
+import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
 import { WorkerThread, type WorkerThreadOptions } from "../../src/threads/worker-thread.ts";
 import type { EchoCalls } from "./echo-worker.ts";
@@ -97,6 +97,39 @@ test("calls that are sent ahead are sent before those that were answered go on",
 	const others = [thread.calls.echo("too"), thread.calls.reach(shared)];
 	expect(["ok", "not-equal"]).toContain(await reached);
 	expect(await Promise.all(others)).toEqual(["too", undefined]);
+});
+
+/** Time that no test waits for, in milliseconds. */
+const NEVER = 1_000_000;
+
+/** Starts a thread whose background work has some parts. Returns it with what counts these. */
+async function withBackground(...results: (number | undefined)[]) {
+	const { thread } = started();
+	const counter = new Int32Array(new SharedArrayBuffer(4));
+	await thread.calls.setParts({ results, counter });
+	return { calls: thread.calls, counter };
+}
+
+test("while calls arrive, the parts of the background work have pauses between them", async () => {
+	const { calls, counter } = await withBackground(NEVER, undefined);
+	for (let n = 0; n < 20; n++) {
+		await calls.echo(n);
+		await delay(5);
+	}
+	expect(Atomics.load(counter, 0)).toBe(1);
+});
+
+test("without calls, the parts of the background work follow each other at once", async () => {
+	const { counter } = await withBackground(0, NEVER, undefined);
+	await vi.waitFor(() => expect(Atomics.load(counter, 0)).toBe(3), 10_000);
+});
+
+test("background work that a call begins while it is under way is done once more, in one chain", async () => {
+	const { calls, counter } = await withBackground(20, undefined, undefined, undefined, undefined);
+	await calls.echo(1);
+	await vi.waitFor(() => expect(Atomics.load(counter, 0)).toBe(3), 10_000);
+	await delay(50);
+	expect(Atomics.load(counter, 0)).toBe(3);
 });
 
 test("a thread that is idle ends, and the next call starts another one", async () => {

@@ -43,7 +43,7 @@ export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: D
 	// With synchronous = FULL a commit is on disk when it returns. A typical record takes more than half of a 4 KiB page,
 	// SQLite's default page size, but only a third of an 8 KiB page. With auto_vacuum, which like the page size is set when
 	// the database is created, free pages can be returned to the file system. An append waits for a
-	// checkpoint, so one comes every MiB and is short.
+	// checkpoint, so one comes every two MiB and is short.
 	database.exec(`
 		PRAGMA page_size = 8192;
 		PRAGMA auto_vacuum = INCREMENTAL;
@@ -51,7 +51,7 @@ export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: D
 		PRAGMA synchronous = FULL;
 		PRAGMA secure_delete = ON;
 		PRAGMA cache_size = -8192;
-		PRAGMA wal_autocheckpoint = 125;
+		PRAGMA wal_autocheckpoint = 250;
 	`);
 	if (maxBytes !== undefined) {
 		const pageSize = integer(database.prepare("PRAGMA page_size").get()?.page_size);

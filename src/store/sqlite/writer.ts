@@ -219,7 +219,7 @@ function writer(options: DatabaseOptions) {
 		},
 		background: {
 			afterCalls: (start: () => void) => timer.onAppend(start, follower.waiting),
-			run: () => follow("round", 1),
+			run: async () => ((await follow("round", 1)) ? timer.pause(follower.waiting) : undefined),
 		},
 		async close() {
 			timer.stop();

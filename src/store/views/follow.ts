@@ -70,6 +70,8 @@ const READ = { quiet: 50, most: 50 };
 const READ_FOR = 10_000;
 /** Number of conversations that wait to be derived from which on the views follow at once, so that the next read waits less. */
 const MANY_WAITING = 2_000;
+/** Milliseconds between two steps while appends arrive, so that an append waits for one step at most. */
+const PAUSE = 4;
 
 /** Lets the views follow the logs although no read waits for them: soon while they are read, so that reads wait less. */
 export class FollowTimer {
@@ -89,8 +91,7 @@ export class FollowTimer {
 	 */
 	onAppend(start: () => void, waiting = 0): void {
 		const now = performance.now();
-		const isSoon = waiting >= MANY_WAITING || now - this.#readAt < READ_FOR;
-		const { quiet, most } = isSoon ? READ : UNREAD;
+		const { quiet, most } = this.#isSoon(waiting) ? READ : UNREAD;
 		if (this.#timer === undefined) {
 			this.#firstAt = now;
 			this.#timer = setTimeout(() => {
@@ -98,6 +99,15 @@ export class FollowTimer {
 				start();
 			}, quiet).unref();
 		} else if (now - this.#firstAt < most - quiet) this.#timer.refresh();
+	}
+
+	/** Returns the milliseconds between two steps while appends arrive: 0 while the views are read, or many conversations wait. */
+	pause(waiting: number): number {
+		return this.#isSoon(waiting) ? 0 : PAUSE;
+	}
+
+	#isSoon(waiting: number): boolean {
+		return waiting >= MANY_WAITING || performance.now() - this.#readAt < READ_FOR;
 	}
 
 	/** Starts nothing any more. */

@@ -18,7 +18,7 @@ import { deriveUsage, resetUsage } from "./usage.ts";
 const VIEWS = ["conversations", "usage"] as const satisfies readonly ViewName[];
 
 /** Least and most conversations that a step derives. */
-const SIZES = { least: 4, most: 128 } as const;
+const SIZES = { least: 2, most: 128 } as const;
 
 export type RunInTransaction = <Result>(work: (session: Session) => Promise<Result>) => Promise<Result>;
 
