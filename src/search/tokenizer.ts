@@ -53,6 +53,9 @@ export function wordsOf(text: string): Word[] {
 		if (symbol !== undefined) {
 			const word = { text: run.toLowerCase(), start: index, end: index + run.length };
 			words.push({ ...word, isCharacter: false, isGlued: false, isSymbol: true });
+		} else if (PLAIN.test(run)) {
+			const word = { text: cut(run), start: index, end: index + run.length };
+			words.push({ ...word, isCharacter: false, isGlued: false, isSymbol: false });
 		} else if (ASCII.test(run) || !HAS_CHARACTERS.test(run)) addWord(words, run, index);
 		else
 			for (const { 0: piece, index: at } of run.matchAll(PIECES)) {

@@ -23,7 +23,7 @@ import {
 import { addToSender, postsColumns } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
 import type { Change, Columns, Session } from "./session.ts";
-import { tableOf } from "./tables.ts";
+import { type TableName, tableOf } from "./tables.ts";
 import { readRow } from "./typed-rows.ts";
 import { bigint, boolean, integer, keyOf, nullable, type RecordColumn, type Row, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
@@ -75,10 +75,11 @@ interface FoundRows {
 	readonly activities: ReadonlyMap<string, Row>;
 }
 
-/** Returns SQL for all columns of a table. */
-function listColumns(name: "heads" | "activities", alias: string): string {
-	const { columns } = tableOf(name);
-	return Object.keys(columns)
+/** SQL for all columns of a head `h`, and of an activity `a`. */
+const [ALL_OF_HEAD, ALL_OF_ACTIVITY] = [listColumns("heads", "h"), listColumns("activities", "a")];
+
+function listColumns(name: TableName, alias: string): string {
+	return Object.keys(tableOf(name).columns)
 		.map((column) => `${alias}.${column}`)
 		.join();
 }
@@ -100,17 +101,14 @@ async function readKnown(session: Session, query: GroupQuery) {
 	const read = () =>
 		Promise.all([
 			all(
-				`SELECT ${listColumns("heads", "h")}, n.change AS newest_change, n.current AS newest_current
+				`SELECT ${ALL_OF_HEAD}, n.change AS newest_change, n.current AS newest_current
 				FROM ${schema}heads h LEFT JOIN ${schema}updates n
 					ON n.conversation_id = h.conversation_id AND n.sequence = h.newest_sequence ${isOf("n")}
 				WHERE ${isIn("h.conversation_id")}`,
 				...ids,
 				conversationIds,
 			),
-			all(
-				`SELECT ${listColumns("activities", "a")} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`,
-				conversationIds,
-			),
+			all(`SELECT ${ALL_OF_ACTIVITY} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`, conversationIds),
 			all(gapsSql(schema, isIn("g.conversation_id")), conversationIds),
 			versions.size === 0
 				? []

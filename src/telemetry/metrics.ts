@@ -59,6 +59,7 @@ const GAUGES = {
 /** As {@link GAUGES}, of values that only grow. */
 const COUNTERS = {
 	"requests.ended": ["{request}", "Requests that ended, by their kind and outcome"],
+	"updates.accepted": ["{update}", "Updates that were stored, by their change"],
 	"log.dropped_lines": ["{line}", "Log lines that could not be written"],
 	"refused_posts.kept": ["{post}", "Refused posts that were kept"],
 	"refused_posts.dropped": ["{post}", "Refused posts that were not kept: too many at a time, or the store failed"],
@@ -108,6 +109,12 @@ export class Metrics implements AsyncDisposable {
 		request,
 		counts: { success: 0, failed: 0, unavailable: 0, canceled: 0 },
 	}));
+	/** Number of updates that were stored, by their change: counted here for the same reason. */
+	readonly #accepted = new Map(
+		UpdateChangeSchema.values
+			.filter(({ number }) => number !== UpdateChange.UNSPECIFIED && number !== UpdateChange.ERASED)
+			.map(({ number }) => [number, 0]),
+	);
 
 	/** @param senders readers that send metrics elsewhere */
 	constructor(resource: Resource, senders: readonly IMetricReader[]) {
@@ -119,11 +126,11 @@ export class Metrics implements AsyncDisposable {
 				OUTCOMES.map((outcome): Sample => [counts[outcome], { request, outcome }]),
 			),
 		);
+		this.observe("updates.accepted", () =>
+			[...this.#accepted].map(([change, count]): Sample => [count, { change: nameOf(change) }]),
+		);
 		// Prometheus sees no increase in the first value of a series.
 		for (const transport of transports) this.#recorded.unauthenticated.add(0, { transport });
-		for (const { number } of UpdateChangeSchema.values)
-			if (number !== UpdateChange.UNSPECIFIED && number !== UpdateChange.ERASED)
-				this.#recorded.updates.add(0, { change: nameOf(number) });
 	}
 
 	ended(request: EndedRequest): void {
@@ -155,7 +162,7 @@ export class Metrics implements AsyncDisposable {
 	}
 
 	accepted(change: UpdateChange): void {
-		this.#recorded.updates.add(1, { change: nameOf(change) });
+		this.#accepted.set(change, (this.#accepted.get(change) ?? 0) + 1);
 	}
 
 	/** Adds a gauge or a counter whose values are read at each collection. It has none when `read` rejects. */
@@ -197,7 +204,6 @@ function instrumentsOf(meter: Meter) {
 		size: histogram("conversations.request.size", "By", ofSize, BYTES),
 		commits: histogram("conversations.commit.duration", "s", "Duration of transactions with appends", SECONDS),
 		commitSize: histogram("conversations.commit.size", "{append}", ofCommit, APPENDS),
-		updates: counter("conversations.updates.accepted", "{update}", "Updates that were stored, by their change"),
 		violations: counter("conversations.request.violations", "{violation}", "Broken rules in refused requests"),
 		unauthenticated: counter("conversations.requests.unauthenticated", "{request}", ofKeys),
 	};

@@ -161,24 +161,24 @@ export function innerReads(routes: readonly Route[]): InnerRead {
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
-	const open: { readonly start: string; readonly pattern: RegExp; readonly route: Route }[] = [];
+	const open: { readonly start: string; readonly pattern: RegExp; readonly route: Route; readonly isVerb: boolean }[] =
+		[];
 	for (const route of routes) {
 		if (route.path.includes("{")) {
 			const [start = ""] = route.path.split("{", 1);
-			open.push({ start, pattern: patternOf(route.path), route });
+			open.push({ start, pattern: patternOf(route.path), route, isVerb: /\}:[\w-]+$/.test(route.path) });
 		} else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
 	}
 	return (path) => {
 		const exact = fixed.get(path);
 		if (exact !== undefined) return exact;
-		const found: Match[] = [];
-		for (const { start, pattern, route } of open) {
+		const [found, verbs]: [Match[], Match[]] = [[], []];
+		for (const { start, pattern, route, isVerb } of open) {
 			// Most patterns need not be tried.
 			const groups = path.startsWith(start) ? pattern.exec(path)?.groups : undefined;
 			const params = groups && paramsOf(groups);
-			if (params !== undefined) found.push({ route, params });
+			if (params !== undefined) (isVerb ? verbs : found).push({ route, params });
 		}
-		const verbs = found.filter(({ route }) => /\}:[\w-]+$/.test(route.path));
 		return verbs.length > 0 ? verbs : found;
 	};
 }
