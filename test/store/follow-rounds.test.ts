@@ -36,10 +36,12 @@ async function openViews() {
 		if (fate === "fails") return await attempt;
 		await attempt.catch(() => undefined);
 		return await write(() => work(session));
-	});
+		// No step is too long, however busy the machine is.
+	}, 1_000_000);
 	let updatedAt = 0n;
 	return {
 		step: (goal?: FollowGoal) => follower.step(goal),
+		waiting: () => follower.waiting,
 		async append(...conversationIds: readonly string[]): Promise<void> {
 			const requests = conversationIds.map((conversationId) => ({
 				update: sample({ conversationId, columns: { updatedAt: ++updatedAt } }),
@@ -134,7 +136,12 @@ test("a round has what was appended before it, also if that is more than a step 
 	using views = await openViews();
 	const { many, sequences } = manyIds(300);
 	await views.append(...many);
+	expect(await views.step("round")).toBe(true);
+	expect(views.waiting()).toBe(Number.POSITIVE_INFINITY);
+	expect(await views.step("round")).toBe(true);
+	expect(views.waiting()).toBe(294);
 	for (let hasMore = true; hasMore; ) hasMore = await views.step("round");
+	expect(views.waiting()).toBe(0);
 	expect(views.state()).toEqual({ positions: [300n, 300n], sequences });
 });
 

@@ -29,6 +29,8 @@ export class ViewFollower {
 	readonly #waiting = new WaitingConversations();
 	/** Number of conversations of the next step. */
 	#size: number = SIZES.least;
+	/** Whether the last step left entries in the logs that it had not read. */
+	#hasUnread = false;
 
 	/**
 	 * @param run runs work in a transaction
@@ -44,9 +46,12 @@ export class ViewFollower {
 		this.#waiting.append(entries);
 	}
 
-	/** Number of conversations that wait to be derived, as far as {@link append} and earlier steps know. */
+	/**
+	 * Number of conversations that wait to be derived, as far as {@link append} and earlier steps know; infinite while further
+	 * entries wait to be read.
+	 */
 	get waiting(): number {
-		return this.#waiting.size;
+		return this.#hasUnread ? Number.POSITIVE_INFINITY : this.#waiting.size;
 	}
 
 	/**
@@ -86,6 +91,7 @@ export class ViewFollower {
 			events: min(a.events, b.events),
 		}));
 		const hasMoreEntries = await this.#waiting.read(session, position);
+		this.#hasUnread = hasMoreEntries;
 		const marked = await takeMarked(session, this.#size);
 		const entries = this.#waiting.take(this.#size, hasMoreEntries);
 		const ids = [...new Set([...marked, ...entries.keys()])];
