@@ -53,9 +53,6 @@ export function wordsOf(text: string): Word[] {
 		if (symbol !== undefined) {
 			const word = { text: run.toLowerCase(), start: index, end: index + run.length };
 			words.push({ ...word, isCharacter: false, isGlued: false, isSymbol: true });
-		} else if (PLAIN.test(run)) {
-			const word = { text: cut(run), start: index, end: index + run.length };
-			words.push({ ...word, isCharacter: false, isGlued: false, isSymbol: false });
 		} else if (ASCII.test(run) || !HAS_CHARACTERS.test(run)) addWord(words, run, index);
 		else
 			for (const { 0: piece, index: at } of run.matchAll(PIECES)) {
@@ -67,9 +64,10 @@ export function wordsOf(text: string): Word[] {
 }
 
 function addWord(words: Word[], run: string, start: number): void {
-	const text = cut(fold(run));
+	const isPlain = PLAIN.test(run);
+	const text = cut(isPlain ? run : fold(run));
 	if (text === "") return;
-	const parts = partsOf(run, start);
+	const parts = isPlain ? undefined : partsOf(run, start);
 	const word = { text, start, end: start + run.length, isCharacter: false, isGlued: false, isSymbol: false };
 	words.push(parts === undefined ? word : { ...word, parts });
 }
@@ -86,7 +84,7 @@ function addCharacters(words: Word[], run: string, start: number): void {
 }
 
 function partsOf(run: string, start: number): readonly WordPart[] | undefined {
-	if (run.length > MAX_NAME || PLAIN.test(run)) return undefined;
+	if (run.length > MAX_NAME) return undefined;
 	const begins = [0, ...[...run.matchAll(PART_BEGINS)].map(({ index }) => index)];
 	if (begins.length === 1) return undefined;
 	return begins.map((begin, n) => {

@@ -17,6 +17,9 @@ beforeAll(() => {
 });
 afterAll(() => folder[Symbol.dispose]());
 
+/** Milliseconds that no step takes, however busy the machine is. */
+const NEVER_TOO_LONG = 1_000_000;
+
 /** Opens a new database with views that follow it, as the writer's thread does. */
 async function openViews() {
 	const path = folder.file(`${performance.now()}.db`);
@@ -36,8 +39,7 @@ async function openViews() {
 		if (fate === "fails") return await attempt;
 		await attempt.catch(() => undefined);
 		return await write(() => work(session));
-		// No step is too long, however busy the machine is.
-	}, 1_000_000);
+	}, NEVER_TOO_LONG);
 	let updatedAt = 0n;
 	return {
 		step: (goal?: FollowGoal) => follower.step(goal),
